@@ -1,0 +1,1 @@
+"""The command line, the local stack, the engine simulator, replay, demo and benches."""
