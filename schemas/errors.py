@@ -1,8 +1,8 @@
 """The error tree of Stoker.
 
-Four questions decide what a caller does, so there are four branches: is the *input* bad (`PoisonMessage`: dead-letter it
-and go on), may a *repetition* help (`TransientFault`), has the other side *refused* for good (`RefusedCommand`), or did
-the *person* who runs it make a mistake (`BrokenConfiguration`) or is a part of the stack gone (`StackFault`)?
+Five questions decide what a caller does, so there are five branches: is the *input* bad (`PoisonMessage`: dead-letter
+it and go on), may a *repetition* help (`TransientFault`), has the other side *refused* for good (`RefusedCommand`),
+did the *person* who runs it make a mistake (`BrokenConfiguration`), is a part of the stack gone (`StackFault`)?
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ DAY_MS = 24 * HOUR_MS
 MAX_RECORD_BYTES = 1 << 20
 """Largest record that a reader accepts; a larger one is a dead letter."""
 MAX_MESSAGE_BYTES = 2 << 20
-"""`max.message.bytes` of every topic: above MAX_RECORD_BYTES so that oversized records arrive and can be dead-lettered."""
+"""`max.message.bytes` of every topic: above MAX_RECORD_BYTES, so that oversized records can be dead-lettered."""
 MAX_TIMESTAMP_AHEAD_MS = 30_000
 """`message.timestamp.after.max.ms` of every topic. A record beyond it fails its whole batch: producers clamp."""
 

@@ -1,0 +1,85 @@
+"""The contracts: one file per message, the canonical forms of hashes and ids, the topics and the error tree.
+
+Nothing here decides anything; every other package may import it, and it imports none of them.
+"""
+
+from schemas.canonical import Arm
+from schemas.codec import MESSAGES, Message, decode, encode
+from schemas.dead_letter import DeadLetter
+from schemas.errors import (
+    BrokenConfiguration,
+    DeadReason,
+    PoisonMessage,
+    RefusedCommand,
+    StackFault,
+    StokerError,
+    TransientFault,
+)
+from schemas.insights import Accounting, Focus, KeyRate, PlannerState, TopKey, WindowStats
+from schemas.policy import EVERY_SCOPE, Policy
+from schemas.replica_sample import ReplicaSample, ResidentAdapter
+from schemas.request_event import CacheReport, PromptRef, Reasoning, ReasoningStep, Render, RequestEvent, Segment
+from schemas.residency import Residency
+from schemas.reward_event import RewardEvent
+from schemas.topics import TOPICS, Topic, topic_name
+from schemas.warmup_command import (
+    Benefit,
+    Cancel,
+    Cost,
+    Embedding,
+    Prefix,
+    Reason,
+    Replicas,
+    Target,
+    WarmupCommand,
+)
+from schemas.warmup_outcome import OutcomeReason, WarmupOutcome
+
+__all__ = [
+    "EVERY_SCOPE",
+    "MESSAGES",
+    "TOPICS",
+    "Accounting",
+    "Arm",
+    "Benefit",
+    "BrokenConfiguration",
+    "CacheReport",
+    "Cancel",
+    "Cost",
+    "DeadLetter",
+    "DeadReason",
+    "Embedding",
+    "Focus",
+    "KeyRate",
+    "Message",
+    "OutcomeReason",
+    "PlannerState",
+    "PoisonMessage",
+    "Policy",
+    "Prefix",
+    "PromptRef",
+    "Reason",
+    "Reasoning",
+    "ReasoningStep",
+    "RefusedCommand",
+    "Render",
+    "ReplicaSample",
+    "Replicas",
+    "RequestEvent",
+    "Residency",
+    "ResidentAdapter",
+    "RewardEvent",
+    "Segment",
+    "StackFault",
+    "StokerError",
+    "Target",
+    "TopKey",
+    "Topic",
+    "TransientFault",
+    "WarmupCommand",
+    "WarmupOutcome",
+    "WindowStats",
+    "decode",
+    "encode",
+    "topic_name",
+]

@@ -1,0 +1,157 @@
+"""JSON in and out: decoding tells reason and field path of whatever is wrong, and nothing of its value.
+
+`msgspec` checks types and ranges while it parses. What it cannot say in a type (hex digits, a limit in bytes, one field
+against another) is checked here afterwards, so that a decoded message is a valid one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import msgspec
+
+from schemas.dead_letter import DeadLetter
+from schemas.errors import DeadReason, PoisonMessage
+from schemas.fields import MAX_QUERY_BYTES
+from schemas.insights import Accounting, Focus, PlannerState, WindowStats
+from schemas.policy import Policy
+from schemas.replica_sample import ReplicaSample
+from schemas.request_event import RequestEvent
+from schemas.residency import Residency
+from schemas.reward_event import RewardEvent
+from schemas.topics import MAX_RECORD_BYTES
+from schemas.warmup_command import WarmupCommand
+from schemas.warmup_outcome import WarmupOutcome
+
+Message = (
+    RequestEvent
+    | RewardEvent
+    | ReplicaSample
+    | Residency
+    | WarmupCommand
+    | WarmupOutcome
+    | Policy
+    | WindowStats
+    | Accounting
+    | Focus
+    | PlannerState
+    | DeadLetter
+)
+MESSAGES: tuple[type[msgspec.Struct], ...] = Message.__args__
+
+M = TypeVar("M", bound=msgspec.Struct)
+
+_encoder = msgspec.json.Encoder()
+_PATH = re.compile(r" - at `(\$[^`]*)`$")
+_REGISTRY_PREFIX_BYTES = 5
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    """One message as UTF-8 JSON; fields at their default are left out."""
+    return _encoder.encode(message)
+
+
+@lru_cache(maxsize=64)
+def _decoder(kinds: tuple[type[msgspec.Struct], ...]) -> msgspec.json.Decoder[Any]:
+    union: Any = kinds[0]
+    for kind in kinds[1:]:
+        union = union | kind
+    return msgspec.json.Decoder(union)
+
+
+def decode(record: bytes, *kinds: type[M]) -> M:
+    """Reads one record as one of `kinds`.
+
+    The five bytes that a schema registry puts in front (0 and a schema id) are skipped.
+
+    Raises:
+        PoisonMessage: with the enumerated reason and the path of the field.
+    """
+    if len(record) > MAX_RECORD_BYTES:
+        raise PoisonMessage(DeadReason.TOO_LARGE, "$", f"{len(record)} bytes, at most {MAX_RECORD_BYTES}")
+    body = record[_REGISTRY_PREFIX_BYTES:] if record[:1] == b"\0" else record
+    try:
+        message: M = _decoder(kinds).decode(body)
+    except msgspec.ValidationError as error:
+        raise _explained(error) from None
+    except msgspec.DecodeError as error:
+        raise _unreadable(error, body) from None
+    except (UnicodeDecodeError, RecursionError) as error:
+        reason = DeadReason.NOT_UTF8 if isinstance(error, UnicodeDecodeError) else DeadReason.MALFORMED_JSON
+        raise PoisonMessage(reason, "$", type(error).__name__) from None
+    check(message)
+    return message
+
+
+def check(message: msgspec.Struct) -> None:
+    """Checks what types cannot say.
+
+    Raises:
+        PoisonMessage: bad_hash, too_large or out_of_range with the field's path.
+    """
+    kind = type(message)
+    if kind is RequestEvent:
+        _check_request(message)  # type: ignore[arg-type]
+    elif kind is RewardEvent:
+        require_hashes("$.query_sha256", (message.query_sha256,))  # type: ignore[attr-defined]
+
+
+def _check_request(event: RequestEvent) -> None:
+    query = event.query
+    # A character has at most four bytes: only long texts need to be measured.
+    if query is not None and len(query) * 4 > MAX_QUERY_BYTES and len(query.encode()) > MAX_QUERY_BYTES:
+        raise PoisonMessage(DeadReason.TOO_LARGE, "$.query", f"more than {MAX_QUERY_BYTES} bytes")
+    if event.query_sha256 is not None:
+        require_hashes("$.query_sha256", (event.query_sha256,))
+    if event.segments:
+        require_hashes("$.segments[...].hash", [segment.hash for segment in event.segments])
+    completed = event.completed_at_ms
+    if completed is not None and completed < event.occurred_at_ms:
+        raise PoisonMessage(DeadReason.OUT_OF_RANGE, "$.completed_at_ms", "before occurred_at_ms")
+
+
+def require_hashes(path: str, hashes: Sequence[str]) -> None:
+    """Checks that each is lower-case hex; their length was checked by type.
+
+    Raises:
+        PoisonMessage: bad_hash, with `...` in the path replaced by the index of the first bad one.
+    """
+    joined = "".join(hashes)
+    try:
+        if bytes.fromhex(joined).hex() == joined:
+            return
+    except ValueError:
+        pass
+    for index, value in enumerate(hashes):
+        if not re.fullmatch(r"[0-9a-f]+", value):
+            raise PoisonMessage(DeadReason.BAD_HASH, path.replace("...", str(index)), "not lower-case hex")
+
+
+def _explained(error: msgspec.ValidationError) -> PoisonMessage:
+    text = str(error)
+    found = _PATH.search(text)
+    path = found.group(1) if found else "$"
+    sentence = text[: found.start()] if found else text
+    if sentence.startswith("Object missing required field"):
+        field = sentence.split("`")[1]
+        if field == "schema":
+            return PoisonMessage(DeadReason.UNKNOWN_SCHEMA, "$.schema", "missing")
+        return PoisonMessage(DeadReason.MISSING_FIELD, f"{path}.{field}")
+    if path == "$.schema":
+        return PoisonMessage(DeadReason.UNKNOWN_SCHEMA, path)
+    if sentence.startswith("Invalid value") or sentence.startswith("Invalid enum value"):
+        return PoisonMessage(DeadReason.OUT_OF_RANGE, path, "not one of the allowed values")
+    if " of length " in sentence or " >= " in sentence or " <= " in sentence or " < " in sentence or " > " in sentence:
+        return PoisonMessage(DeadReason.OUT_OF_RANGE, path, sentence)
+    return PoisonMessage(DeadReason.WRONG_TYPE, path, sentence)
+
+
+def _unreadable(error: msgspec.DecodeError, body: bytes) -> PoisonMessage:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return PoisonMessage(DeadReason.NOT_UTF8)
+    return PoisonMessage(DeadReason.MALFORMED_JSON, "$", str(error)[:120])
