@@ -1,0 +1,45 @@
+"""Serving engines behind one port: warm prefixes, load adapters, read gauges, follow KV events.
+
+`base` is the contract; `vllm` speaks HTTP and ZMQ, `fake` lives in memory; `residency` turns events into "how much of
+this prompt is there".
+"""
+
+from connectors.engines.base import (
+    Capabilities,
+    ChatMessage,
+    Engine,
+    EngineMetrics,
+    EventSource,
+    LoadedAdapter,
+    Messages,
+    Prompt,
+    Salt,
+    Text,
+    Tokens,
+    Tool,
+    Warmed,
+)
+from connectors.engines.events import BlocksCleared, BlocksRemoved, BlocksStored, Gap, KvEvent
+from connectors.engines.histogram import Histogram
+
+__all__ = [
+    "BlocksCleared",
+    "BlocksRemoved",
+    "BlocksStored",
+    "Capabilities",
+    "ChatMessage",
+    "Engine",
+    "EngineMetrics",
+    "EventSource",
+    "Gap",
+    "Histogram",
+    "KvEvent",
+    "LoadedAdapter",
+    "Messages",
+    "Prompt",
+    "Salt",
+    "Text",
+    "Tokens",
+    "Tool",
+    "Warmed",
+]

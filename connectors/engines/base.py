@@ -1,0 +1,265 @@
+"""The engine port: what Stoker asks of a serving engine, and what it may not expect.
+
+One `Engine` object stands for one replica. Everything that the methods promise is held by
+`tests/contracts/test_engine_contract.py`, which runs against the fake, the simulator and a real vLLM alike.
+
+Errors, for every method: `TransientFault` when the engine did not answer in time, refused the connection, asked to come
+back later (503 at its queue limit) or failed inside (500); `RefusedCommand` when it understood and said no (a 4xx: an
+unknown model or adapter, a prompt that is too long, a route that its operator switched off). No other exception leaves
+a method, except cancellation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypedDict
+
+from connectors.engines.events import KvEvent
+from connectors.engines.histogram import Histogram
+
+
+class ChatMessage(TypedDict):
+    """One message of a chat prompt, oldest first in a sequence."""
+
+    role: str
+    content: str
+
+
+Tool = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Salt:
+    """A cache salt: who knows it can find out what a tenant asked. It shows up in no repr and no log."""
+
+    value: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Messages:
+    """A prompt as chat messages, rendered by the engine's own template."""
+
+    messages: Sequence[ChatMessage] = field(repr=False)
+    tools: Sequence[Tool] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A prompt as token ids, used as they are."""
+
+    ids: Sequence[int] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A prompt as text that is already rendered."""
+
+    text: str = field(repr=False)
+
+
+Prompt = Messages | Tokens | Text
+
+
+@dataclass(frozen=True)
+class Warmed:
+    """What a one-token request found and left behind.
+
+    Args:
+        prompt_tokens: length of the prompt as the engine counted it.
+        cached_tokens: how many of them were resident before; None where the engine gives no usage details.
+        created_tokens: how many the request added as the engine reports it; None where it does not (vLLM's
+            `/v1/completions`). vLLM counts the last block of a block-aligned prompt as created each time, because it
+            always recomputes the last token: "nothing new" means at most one block here.
+    """
+
+    prompt_tokens: int
+    cached_tokens: int | None
+    created_tokens: int | None
+
+
+@dataclass(frozen=True)
+class LoadedAdapter:
+    """A name that the engine would accept as a model. A registry entry: it says nothing about GPU slots."""
+
+    name: str
+    path: str
+    parent: str
+
+
+@dataclass(frozen=True)
+class EventSource:
+    """Where one data-parallel rank publishes its KV events, as the engine spells it."""
+
+    rank: int
+    endpoint: str
+    replay_endpoint: str | None
+    topic: str
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What this replica can do, probed once.
+
+    Args:
+        engine: family, `vllm` or `fake`.
+        version: as the engine says.
+        models: base models it serves, without adapters.
+        runtime_adapters: adapters can be loaded and unloaded by a call.
+        usage_details: `Warmed.cached_tokens` is given; without it a warm-up is `unverified`.
+        sleep: it can be asked whether it sleeps, and its prefix cache can be reset (vLLM's development mode).
+        block_tokens: tokens a KV block; nothing shorter can ever be a hit. None where it is not told.
+        num_blocks: blocks of the pool; None where it is not told.
+        max_prompt_tokens: longest prompt it takes; None where it is not told.
+        event_sources: one a data-parallel rank, empty without KV events.
+    """
+
+    engine: str
+    version: str
+    models: tuple[str, ...]
+    runtime_adapters: bool
+    usage_details: bool
+    sleep: bool
+    block_tokens: int | None
+    num_blocks: int | None
+    max_prompt_tokens: int | None
+    event_sources: tuple[EventSource, ...]
+
+
+@dataclass(frozen=True)
+class EngineMetrics:
+    """A replica's gauges and counters at one moment.
+
+    `kv_usage` is 0..1 and counts blocks of running requests only: idle cached blocks read as free, so a warm-up can
+    destroy a hot cache while it stays at 0 (vLLM #20302). Counters only grow within one process of the engine.
+    """
+
+    running: int
+    waiting: int
+    kv_usage: float
+    prefix_query_tokens: int
+    prefix_hit_tokens: int
+    preemptions: int
+    rejections: int
+    prompt_tokens: int
+    sleeping: bool | None
+    blocks_total: int | None
+    block_tokens: int | None
+    ttft_s: Histogram
+
+
+class Engine(Protocol):
+    """One replica of a serving engine.
+
+    All methods are safe to call concurrently from one event loop. None blocks the loop; each waits at most its
+    `timeout_s` (or the constructor's default), then closes its connection, which cancels the work at the engine.
+    An answer may get lost after the engine did the work: warm-ups and loads are therefore written so that asking again
+    is harmless. `request_id` names the request in the engine's log; it is not a key for deduplication.
+    """
+
+    async def capabilities(self) -> Capabilities:
+        """Probe routes and switches, once; later calls return the first answer. Costs one token ("Hello")."""
+        ...
+
+    async def warm_messages(
+        self,
+        model: str,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Tool] | None = None,
+        adapter: str | None = None,
+        salt: Salt | None = None,
+        request_id: str,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Warmed:
+        """Make the prefix of these messages resident by a one-token chat completion without a generation prompt.
+
+        Afterwards a chat that starts with the same messages, tools, adapter and salt finds every full block of them,
+        unless the engine evicted it meanwhile. Not promised: that it stays (plain LRU), or that nothing else had to
+        leave for it. There is no undo: no engine has a call to remove one prefix.
+
+        Args:
+            adapter: name of a loaded adapter; None for the base model.
+            priority: 0-999, higher first, as in a WarmupCommand; translated to the engine's sense. Advice only: an
+                engine without priority scheduling ignores it.
+        """
+        ...
+
+    async def warm_tokens(
+        self,
+        model: str,
+        tokens: Sequence[int] | str,
+        *,
+        adapter: str | None = None,
+        salt: Salt | None = None,
+        request_id: str,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Warmed:
+        """The same for exact token ids, or for text that is already rendered. `created_tokens` may be None."""
+        ...
+
+    async def resident(
+        self,
+        model: str,
+        prompt: Prompt,
+        *,
+        adapter: str | None = None,
+        salt: Salt | None = None,
+        request_id: str,
+        timeout_s: float | None = None,
+    ) -> Warmed:
+        """Tell how much of a prompt is resident by asking for one token.
+
+        Not neutral: it refreshes the LRU age of what it finds and computes what it does not find. Ask only about what
+        should stay, and where KV events are available ask them.
+        """
+        ...
+
+    async def tokenize(self, model: str, prompt: Messages | Text, *, timeout_s: float | None = None) -> tuple[int, ...]:
+        """The ids a warm-up of this prompt would use: the key to finding its blocks in the KV events."""
+        ...
+
+    async def load_adapter(self, name: str, path: str, *, timeout_s: float | None = None) -> None:
+        """Load an adapter under a name. It takes a GPU slot at once and may push another one out.
+
+        Loading a name that is already loaded from the same path is a success; from another path it is refused: use a
+        new name for every version, since cached prefixes are keyed by name (vLLM #42125).
+        """
+        ...
+
+    async def unload_adapter(self, name: str, *, timeout_s: float | None = None) -> None:
+        """Take a name away; an unknown name is a success. Frees no memory (vLLM #54839), and requests in flight with
+        that adapter may fail: drain first."""
+        ...
+
+    async def adapters(self) -> tuple[LoadedAdapter, ...]:
+        """Names that are loaded now."""
+        ...
+
+    async def is_sleeping(self) -> bool:
+        """Whether it sleeps: a sleeping engine looks healthy, and every request waits until somebody wakes it. False
+        where it cannot be asked."""
+        ...
+
+    async def metrics(self) -> EngineMetrics:
+        """Gauges and counters. Costs the engine a few ms: ask about once a second."""
+        ...
+
+    def kv_events(self) -> AsyncIterator[KvEvent]:
+        """Follow stored and removed blocks from now on, until the iterator is closed.
+
+        Within one rank in the engine's order. Lost messages are replayed if the engine still has them, otherwise one
+        `Gap` tells that everything known about this engine is void. Ends at once where the engine has no events.
+        """
+        ...
+
+    async def reset_prefix_cache(self) -> bool:
+        """Forget all idle prefixes: for tests and benches. False while requests still hold blocks. Refused outside
+        the engine's development mode."""
+        ...
+
+    async def close(self) -> None:
+        """Close connections. Calls that still wait end with TransientFault; later calls are a mistake."""
+        ...
