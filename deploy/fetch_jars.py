@@ -1,7 +1,8 @@
 """Fetch the jars of one `deploy/jars/NAME` folder and check each against its lock.
 
-`jgo` finds and downloads (it knows Maven's rules and the machine's own settings); the lock says which versions and which
-SHA-256, so that what ends in `.cache/jars/NAME` is what was reviewed. Runs with the tools' Python, needs nothing else.
+`jgo` finds and downloads (it knows Maven's rules and the machine's own settings); the lock says which versions and
+which SHA-256, so that what ends in `.cache/jars/NAME` is what was reviewed.
+Runs with the tools' Python and needs nothing else.
 
     python deploy/fetch_jars.py NAME ...
 """

@@ -1,0 +1,80 @@
+"""Ports: free ones for tests, named ones for people, and who holds a taken one."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from schemas.errors import StackFault
+
+LOOPBACK = "127.0.0.1"
+
+
+def free_port() -> int:
+    """A port that nothing listens on now. Another process may take it before it is used: retry on a clash."""
+    with socket.socket() as listener:
+        listener.bind((LOOPBACK, 0))
+        return int(listener.getsockname()[1])
+
+
+def answers(port: int, timeout_s: float = 0.5) -> bool:
+    """Whether something accepts connections on this port of the loopback."""
+    try:
+        with socket.create_connection((LOOPBACK, port), timeout=timeout_s):
+            return True
+    except OSError:
+        return False
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on this port. Connections of a dead server that still linger do not count."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def holder(port: int) -> str:
+    """Who listens on `port`, in words: the process where /proc tells it, else that it is not known."""
+    inodes = set(_listening_inodes(port))
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            links = [os.readlink(link) for link in (folder / "fd").iterdir()]
+            if inodes.intersection(links):
+                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                return f"process {folder.name} ({command[:100]})"
+        except OSError:
+            continue  # ended meanwhile, or of another user
+    return "a process that this user cannot see"
+
+
+def _listening_inodes(port: int) -> Iterator[str]:
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        if not table.exists():
+            continue
+        for line in table.read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
+                yield f"socket:[{fields[9]}]"
+
+
+def demand_free(port: int, service: str, setting: str) -> None:
+    """Check a port before a service is started on it.
+
+    Args:
+        port: the port.
+        service: name for the message.
+        setting: what the user changes to move it, such as `--kafka-port`.
+
+    Raises:
+        StackFault: when taken; the message names the holder.
+    """
+    if not is_free(port):
+        raise StackFault(
+            f"port {port} for {service} is taken by {holder(port)}: stop that, or choose another with {setting}"
+        )
