@@ -1,0 +1,196 @@
+"""The configuration folder of one Flink cluster: `config.yaml`, log4j files, and the environment its scripts want.
+
+What it sets and why stands in reference `stack.md`; each choice below that is not Flink's default has its reason beside it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemas.errors import StackFault
+from stoker.stack import ports
+from stoker.stack.java import java_home
+from stoker.stack.paths import PROJECT, jars, python_bin
+
+LOG4J = """\
+rootLogger.level = INFO
+rootLogger.appenderRef.console.ref = Console
+appender.console.name = Console
+appender.console.type = CONSOLE
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss,SSS} %-5p %-40c{1} - %m%n%xEx
+logger.kafka.name = org.apache.kafka
+logger.kafka.level = WARN
+logger.pekko.name = org.apache.pekko
+logger.pekko.level = WARN
+logger.netty.name = org.jboss.netty.channel.DefaultChannelPipeline
+logger.netty.level = OFF
+"""
+
+
+@dataclass(frozen=True)
+class FlinkConfig:
+    """What may differ between clusters.
+
+    Attributes:
+        rest_port: of the JobManager's REST interface and web page; 0 takes a free one.
+        rpc_port: of the JobManager; 0 takes a free one.
+        metrics_ports: range from which each process takes one for Prometheus.
+        checkpoint_interval_ms: aligned exactly-once checkpoints; more than one second costs no latency.
+        taskmanager_mb: process size of one TaskManager, which has one slot.
+        jobmanager_mb: process size of the JobManager.
+        heartbeat_interval_ms, heartbeat_timeout_ms: how soon a dead TaskManager is noticed.
+        restart_attempts, restart_delay_ms: fixed-delay restarts of the job.
+        state_backend: hashmap or rocksdb.
+    """
+
+    rest_port: int = 0
+    rpc_port: int = 0
+    metrics_ports: str = "20249-20449"
+    checkpoint_interval_ms: int = 5_000
+    taskmanager_mb: int = 1_600
+    jobmanager_mb: int = 1_024
+    heartbeat_interval_ms: int = 1_000
+    heartbeat_timeout_ms: int = 5_000
+    restart_attempts: int = 100
+    restart_delay_ms: int = 1_000
+    state_backend: str = "hashmap"
+
+
+def distribution() -> Path:
+    """The Flink distribution inside the pip package.
+
+    Raises:
+        StackFault: when apache-flink is not installed.
+    """
+    spec = importlib.util.find_spec("pyflink")
+    if spec is None or spec.origin is None:
+        raise StackFault("apache-flink is not installed: run `make setup`")
+    return Path(spec.origin).parent
+
+
+@dataclass(frozen=True)
+class FlinkFolder:
+    """Files of one cluster: configuration, jars, checkpoints, savepoints. `root` lives in the state folder."""
+
+    root: Path
+
+    @property
+    def conf(self) -> Path:
+        """FLINK_CONF_DIR."""
+        return self.root / "conf"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Retained checkpoints, a folder per job id."""
+        return self.root / "checkpoints"
+
+    @property
+    def savepoints(self) -> Path:
+        """Savepoints, unless another folder is asked for."""
+        return self.root / "savepoints"
+
+    def prepare(self, config: FlinkConfig, rest_port: int, rpc_port: int, parallelism: int) -> None:
+        """Write configuration and the lib folder. Done at every start: a changed setting takes effect then."""
+        for path in (
+            self.conf,
+            self.checkpoints,
+            self.savepoints,
+            self.root / "tmp",
+            self.root / "lib",
+            self.root / "pid",
+        ):
+            path.mkdir(parents=True, exist_ok=True)
+        (self.conf / "config.yaml").write_text(self._yaml(config, rest_port, rpc_port, parallelism))
+        for name in (
+            "log4j.properties",
+            "log4j-console.properties",
+            "log4j-cli.properties",
+            "log4j-session.properties",
+        ):
+            (self.conf / name).write_text(LOG4J)
+        self._link_jars()
+
+    def _link_jars(self) -> None:
+        """Flink's own jars, flink-python (else a second thread-mode job fails, trap 12) and the Kafka connector."""
+        home = distribution()
+        wanted = [*(home / "lib").glob("*.jar"), *(home / "opt").glob("flink-python-*.jar"), *jars("flink")]
+        lib = self.root / "lib"
+        for old in lib.glob("*.jar"):
+            old.unlink()
+        for jar in wanted:
+            (lib / jar.name).symlink_to(jar)
+
+    def environment(self) -> dict[str, str]:
+        """What scripts and clients of this cluster need: this Python first on PATH, Java, configuration, jars."""
+        return {
+            "PATH": f"{python_bin()}:{distribution() / 'bin'}:{os.environ.get('PATH', '')}",
+            "JAVA_HOME": str(java_home()),
+            "FLINK_CONF_DIR": str(self.conf),
+            "FLINK_LIB_DIR": str(self.root / "lib"),
+            "FLINK_LOG_DIR": str(self.root / "log"),
+            "FLINK_PID_DIR": str(self.root / "pid"),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH", "")])),
+            # Spinning threads of numeric libraries starve the JVM on small machines (install.md, 6).
+            "OMP_WAIT_POLICY": "passive",
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def _yaml(self, config: FlinkConfig, rest_port: int, rpc_port: int, parallelism: int) -> str:
+        shipped = (distribution() / "conf" / "config.yaml").read_text()
+        java_options = re.search(r"^ {6}all: (.*)$", shipped, re.MULTILINE)
+        python = python_bin() / "python"
+        host = ports.LOOPBACK
+        return f"""\
+env:
+  java:
+    opts:
+      all: {java_options.group(1) if java_options else ""}
+jobmanager:
+  bind-host: {host}
+  rpc: {{address: {host}, port: {rpc_port}}}
+  memory: {{process: {{size: {config.jobmanager_mb}m}}}}
+taskmanager:
+  bind-host: {host}
+  host: {host}
+  numberOfTaskSlots: 1
+  memory:
+    process: {{size: {config.taskmanager_mb}m}}
+    managed: {{size: 128m}}
+    network: {{min: 32m, max: 64m}}
+parallelism: {{default: {parallelism}}}
+rest: {{port: {rest_port}, address: {host}, bind-address: {host}}}
+io: {{tmp: {{dirs: {self.root / "tmp"}}}}}
+python:
+  execution-mode: thread
+  executable: {python}
+  client: {{executable: {python}}}
+execution:
+  # A stopped application keeps its REST interface, so that the savepoint's path can be asked for.
+  shutdown-on-application-finish: false
+  buffer-timeout: {{interval: 5 ms}}
+  checkpointing:
+    interval: {config.checkpoint_interval_ms} ms
+    mode: EXACTLY_ONCE
+    timeout: 60 s
+    externalized-checkpoint-retention: RETAIN_ON_CANCELLATION
+    dir: file://{self.checkpoints}
+    savepoint-dir: file://{self.savepoints}
+    tolerable-failed-checkpoints: 10
+state:
+  backend: {{type: {config.state_backend}, incremental: {"true" if config.state_backend == "rocksdb" else "false"}}}
+heartbeat: {{interval: {config.heartbeat_interval_ms}, timeout: {config.heartbeat_timeout_ms}}}
+restart-strategy:
+  type: fixed-delay
+  fixed-delay: {{attempts: {config.restart_attempts}, delay: {config.restart_delay_ms} ms}}
+metrics:
+  reporters: prom
+  reporter:
+    prom:
+      factory: {{class: org.apache.flink.metrics.prometheus.PrometheusReporterFactory}}
+      port: {config.metrics_ports}
+"""
