@@ -4,7 +4,7 @@ Nothing here decides anything; every other package may import it, and it imports
 """
 
 from schemas.canonical import Arm
-from schemas.codec import MESSAGES, Message, decode, encode
+from schemas.codec import MESSAGES, Message, Reader, decode, encode
 from schemas.dead_letter import DeadLetter
 from schemas.errors import (
     BrokenConfiguration,
@@ -58,6 +58,7 @@ __all__ = [
     "Policy",
     "Prefix",
     "PromptRef",
+    "Reader",
     "Reason",
     "Reasoning",
     "ReasoningStep",
