@@ -1,0 +1,107 @@
+"""Topics on a real broker: create what is missing, name what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kafka import errors
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+
+from connectors.kafka.base import Difference
+from connectors.kafka.faults import sorted_fault, sorted_faults
+from connectors.kafka.security import client_options
+from connectors.settings import KafkaSettings
+from schemas.errors import StackFault
+from schemas.topics import TOPICS, Topic
+
+
+class KafkaAdmin:
+    """`Admin` on a real broker.
+
+    Args:
+        settings: where Kafka is.
+        connect_timeout_ms: how long to look for a broker before `StackFault`.
+    """
+
+    def __init__(self, settings: KafkaSettings, *, connect_timeout_ms: int = 10_000) -> None:
+        self._settings = settings
+        try:
+            self._client = KafkaAdminClient(
+                **client_options(settings), client_id="stoker-admin", bootstrap_timeout_ms=connect_timeout_ms
+            )
+        except (errors.KafkaTimeoutError, errors.KafkaConnectionError) as fault:
+            raise StackFault(
+                f"Kafka does not answer at {settings.bootstrap} ({type(fault).__name__}); "
+                "start it (`stoker stack up`) or correct kafka.bootstrap"
+            ) from fault
+        except errors.KafkaError as fault:
+            raise sorted_fault(fault, f"connecting to {settings.bootstrap}") from fault
+
+    def create(self, topics: Sequence[Topic] = TOPICS, *, local: bool = True, replication: int = 1) -> list[str]:
+        """Create the topics that do not exist; see `Admin.create`."""
+        wanted: dict[str, dict[str, Any]] = {
+            self._settings.topic(topic): {
+                "num_partitions": topic.partitions_local if local else topic.partitions,
+                "replication_factor": replication,
+                "configs": topic.config(),
+            }
+            for topic in topics
+        }
+        with sorted_faults("creating topics"):
+            existing = self.names()
+            missing = {name: spec for name, spec in wanted.items() if name not in existing}
+            if not missing:
+                return []
+            answer = self._client.create_topics(missing, raise_errors=False)
+            created = []
+            for topic in answer["topics"]:
+                kind = errors.for_code(topic["error_code"])
+                if kind is errors.NoError:
+                    created.append(topic["name"])
+                elif kind is not errors.TopicAlreadyExistsError:
+                    raise sorted_fault(kind(topic.get("error_message") or ""), f"creating topic {topic['name']}")
+            self._client.wait_for_topics(list(missing))
+        return [name for name in wanted if name in created]
+
+    def check(self, topics: Sequence[Topic] = TOPICS, *, local: bool = True) -> list[Difference]:
+        """Compare broker and plan; see `Admin.check`."""
+        differences = []
+        with sorted_faults("checking topics"):
+            existing = self.names()
+            present = [topic for topic in topics if self._settings.topic(topic) in existing]
+            names = [self._settings.topic(topic) for topic in present]
+            described = {t["name"]: t for t in self._client.describe_topics(names)} if names else {}
+            resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
+            configs = self._client.describe_configs(resources, config_filter="all")["topic"] if names else {}
+        for topic in topics:
+            name = self._settings.topic(topic)
+            if name not in described:
+                differences.append(Difference(name, "exists", "yes", "no"))
+                continue
+            expected = topic.partitions_local if local else topic.partitions
+            found = len(described[name]["partitions"])
+            if found != expected:
+                differences.append(Difference(name, "partitions", str(expected), str(found)))
+            for setting, value in topic.config().items():
+                on_broker = str(configs[name].get(setting, {}).get("value"))
+                if on_broker != value:
+                    differences.append(Difference(name, setting, value, on_broker))
+        return differences
+
+    def names(self) -> frozenset[str]:
+        """Full names of all topics; see `Admin.names`."""
+        with sorted_faults("listing topics"):
+            return frozenset(name for name in self._client.list_topics() if not name.startswith("__"))
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete topics; see `Admin.delete`."""
+        with sorted_faults("deleting topics"):
+            existing = self.names()
+            doomed = [name for name in names if name in existing]
+            if doomed:
+                self._client.delete_topics(doomed)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._client.close()

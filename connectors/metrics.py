@@ -1,0 +1,142 @@
+"""The metrics of Stoker's own processes: every name once, with unit and meaning, and the registry that counts them.
+
+A name that is not in `MetricName` does not type-check; a name without an entry in `METRICS` fails a test, and so does
+one that no page of `docs/` explains. Flink jobs report through Flink's own reporter and do not use this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+MetricName = Literal[
+    "stoker_kafka_records_sent_total",
+    "stoker_kafka_records_refused_total",
+    "stoker_kafka_timestamps_clamped_total",
+    "stoker_kafka_records_read_total",
+    "stoker_kafka_commits_lost_total",
+    "stoker_encoder_texts_total",
+    "stoker_encoder_batch_seconds",
+]
+"""Every metric name. The suffix tells the unit: `_total` counts, `_seconds`, `_bytes`, `_ratio`."""
+
+MetricKind = Literal["counter", "gauge", "histogram"]
+SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Upper bounds of every histogram in seconds, from one Redis answer to a cold prefill."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What one metric is.
+
+    Attributes:
+        kind: counter (only grows), gauge (moves both ways) or histogram (of durations in seconds).
+        unit: what one step of its value is.
+        meaning: one sentence for the person on call.
+        labels: names of its labels, all of small and bounded cardinality: never a query, a user or an id.
+    """
+
+    kind: MetricKind
+    unit: str
+    meaning: str
+    labels: tuple[str, ...] = ()
+
+
+METRICS: Mapping[MetricName, Metric] = MappingProxyType(
+    {
+        "stoker_kafka_records_sent_total": Metric("counter", "records", "Records handed to the producer.", ("topic",)),
+        "stoker_kafka_records_refused_total": Metric(
+            "counter", "records", "Records that the broker or the size limit refused for good.", ("topic",)
+        ),
+        "stoker_kafka_timestamps_clamped_total": Metric(
+            "counter", "records", "Records whose time was too far ahead and was set back to the bound.", ("topic",)
+        ),
+        "stoker_kafka_records_read_total": Metric("counter", "records", "Records that poll returned.", ("topic",)),
+        "stoker_kafka_commits_lost_total": Metric(
+            "counter", "commits", "Final commits that a group balance came before; their records are read again."
+        ),
+        "stoker_encoder_texts_total": Metric("counter", "texts", "Texts turned into vectors."),
+        "stoker_encoder_batch_seconds": Metric("histogram", "seconds", "Duration of one model call."),
+    }
+)
+
+
+class MetricSink(Protocol):
+    """Where measurements go. Never blocks, never raises for a value; a wrong label set is a programming error."""
+
+    def count(self, name: MetricName, amount: float = 1.0, /, **labels: str) -> None:
+        """Add `amount` ≥ 0 to a counter."""
+
+    def level(self, name: MetricName, value: float, /, **labels: str) -> None:
+        """Set a gauge."""
+
+    def observe(self, name: MetricName, seconds: float, /, **labels: str) -> None:
+        """Add one duration to a histogram."""
+
+
+class SilentMetrics:
+    """A sink for processes that nobody scrapes."""
+
+    def count(self, name: MetricName, amount: float = 1.0, /, **labels: str) -> None:
+        """Forget it."""
+
+    def level(self, name: MetricName, value: float, /, **labels: str) -> None:
+        """Forget it."""
+
+    def observe(self, name: MetricName, seconds: float, /, **labels: str) -> None:
+        """Forget it."""
+
+
+SILENT: MetricSink = SilentMetrics()
+
+
+class PrometheusMetrics:
+    """A sink that Prometheus can scrape. Metrics without labels appear at once with 0, so that absence means 'down'.
+
+    Args:
+        registry: where to register; a fresh one by default, so that two executors in one test do not clash.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+        self.registry = registry if registry is not None else CollectorRegistry()
+        self._counters: dict[str, Counter] = {}
+        self._gauges: dict[str, Gauge] = {}
+        self._histograms: dict[str, Histogram] = {}
+        for name, metric in METRICS.items():
+            text = f"{metric.meaning} Unit: {metric.unit}."
+            if metric.kind == "counter":
+                self._counters[name] = Counter(name, text, metric.labels, registry=self.registry)
+            elif metric.kind == "gauge":
+                self._gauges[name] = Gauge(name, text, metric.labels, registry=self.registry)
+            else:
+                self._histograms[name] = Histogram(
+                    name, text, metric.labels, registry=self.registry, buckets=SECONDS_BUCKETS
+                )
+
+    def count(self, name: MetricName, amount: float = 1.0, /, **labels: str) -> None:
+        """Add `amount` ≥ 0 to a counter."""
+        counter = self._counters[name]
+        (counter.labels(**labels) if labels else counter).inc(amount)
+
+    def level(self, name: MetricName, value: float, /, **labels: str) -> None:
+        """Set a gauge."""
+        gauge = self._gauges[name]
+        (gauge.labels(**labels) if labels else gauge).set(value)
+
+    def observe(self, name: MetricName, seconds: float, /, **labels: str) -> None:
+        """Add one duration to a histogram."""
+        histogram = self._histograms[name]
+        (histogram.labels(**labels) if labels else histogram).observe(seconds)
+
+    def exposition(self) -> bytes:
+        """The page that Prometheus reads (text format)."""
+        from prometheus_client import generate_latest
+
+        return generate_latest(self.registry)
