@@ -6,8 +6,8 @@ against another) is checked here afterwards, so that a decoded message is a vali
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
@@ -48,6 +48,7 @@ _encoder = msgspec.json.Encoder()
 _PATH = re.compile(r" - at `(\$[^`]*)`$")
 _REGISTRY_PREFIX_BYTES = 5
 _HEX_DIGITS = b"0123456789abcdef"
+_hash_of = operator.attrgetter("hash")
 
 
 def encode(message: msgspec.Struct) -> bytes:
@@ -72,7 +73,7 @@ class Reader(Generic[M]):
         """
         if len(record) > MAX_RECORD_BYTES:
             raise PoisonMessage(DeadReason.TOO_LARGE, "$", f"{len(record)} bytes, at most {MAX_RECORD_BYTES}")
-        body = record[_REGISTRY_PREFIX_BYTES:] if record[:1] == b"\0" else record
+        body = record[_REGISTRY_PREFIX_BYTES:] if record and record[0] == 0 else record
         try:
             message: M = self._decode(body)
         except msgspec.ValidationError as error:
@@ -105,34 +106,30 @@ def check(message: msgspec.Struct) -> None:
     if kind is RequestEvent:
         _check_request(message)  # type: ignore[arg-type]
     elif kind is RewardEvent:
-        require_hashes("$.query_sha256", (message.query_sha256,))  # type: ignore[attr-defined]
+        _require_hash("$.query_sha256", message.query_sha256)  # type: ignore[attr-defined]
 
 
 def _check_request(event: RequestEvent) -> None:
-    query = event.query
+    query, digest, completed = event.query, event.query_sha256, event.completed_at_ms
     # A character has at most four bytes: only long texts need to be measured.
     if query is not None and len(query) * 4 > MAX_QUERY_BYTES and len(query.encode()) > MAX_QUERY_BYTES:
         raise PoisonMessage(DeadReason.TOO_LARGE, "$.query", f"more than {MAX_QUERY_BYTES} bytes")
-    if event.query_sha256 is not None:
-        require_hashes("$.query_sha256", (event.query_sha256,))
-    if event.segments:
-        require_hashes("$.segments[...].hash", [segment.hash for segment in event.segments])
-    completed = event.completed_at_ms
     if completed is not None and completed < event.occurred_at_ms:
         raise PoisonMessage(DeadReason.OUT_OF_RANGE, "$.completed_at_ms", "before occurred_at_ms")
+    # One pass over all hashes of the event; which one is wrong is only asked when one is.
+    if _not_hex("".join(map(_hash_of, event.segments)) + (digest or "")):
+        for index, segment in enumerate(event.segments):
+            _require_hash(f"$.segments[{index}].hash", segment.hash)
+        _require_hash("$.query_sha256", digest or "")
 
 
-def require_hashes(path: str, hashes: Sequence[str]) -> None:
-    """Checks that each is lower-case hex; their length was checked by type.
+def _not_hex(digits: str) -> bytes:
+    return digits.encode().translate(None, _HEX_DIGITS)
 
-    Raises:
-        PoisonMessage: bad_hash, with `...` in the path replaced by the index of the first bad one.
-    """
-    if not "".join(hashes).encode().translate(None, _HEX_DIGITS):
-        return
-    for index, value in enumerate(hashes):
-        if not re.fullmatch(r"[0-9a-f]+", value):
-            raise PoisonMessage(DeadReason.BAD_HASH, path.replace("...", str(index)), "not lower-case hex")
+
+def _require_hash(path: str, digest: str) -> None:
+    if _not_hex(digest):
+        raise PoisonMessage(DeadReason.BAD_HASH, path, "not lower-case hex")
 
 
 def _explained(error: msgspec.ValidationError) -> PoisonMessage:

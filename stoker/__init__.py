@@ -1,1 +1,4 @@
-"""The command line, the local stack, the engine simulator, replay, demo and benches."""
+"""The command line and everything around the product: local stack, engine simulator, replay, demo, benches.
+
+It may import every other package; none of them imports it.
+"""

@@ -47,7 +47,7 @@ def test_an_unknown_key_names_the_nearest_known_one(toml: Path) -> None:
 
 def test_an_unknown_variable_is_an_error_too(toml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOKER_KAFKA__BOOTSTRAPS", "x:1")
-    with pytest.raises(BrokenConfiguration, match="kafka.bootstraps: unknown key; did you mean kafka.bootstrap"):
+    with pytest.raises(BrokenConfiguration, match=r"kafka\.bootstraps: unknown key; did you mean kafka\.bootstrap"):
         load(Whole, toml)
 
 
