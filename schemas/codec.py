@@ -6,8 +6,8 @@ against another) is checked here afterwards, so that a decoded message is a vali
 
 from __future__ import annotations
 
-import operator
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
@@ -48,7 +48,6 @@ _encoder = msgspec.json.Encoder()
 _PATH = re.compile(r" - at `(\$[^`]*)`$")
 _REGISTRY_PREFIX_BYTES = 5
 _HEX_DIGITS = b"0123456789abcdef"
-_hash_of = operator.attrgetter("hash")
 
 
 def encode(message: msgspec.Struct) -> bytes:
@@ -83,7 +82,7 @@ class Reader(Generic[M]):
         except (UnicodeDecodeError, RecursionError) as error:
             reason = DeadReason.NOT_UTF8 if isinstance(error, UnicodeDecodeError) else DeadReason.MALFORMED_JSON
             raise PoisonMessage(reason, "$", type(error).__name__) from None
-        check(message)
+        _CHECKS.get(type(message), _nothing_more)(message)
         return message
 
 
@@ -96,19 +95,6 @@ def decode(record: bytes, *kinds: type[M]) -> M:
     return reader.decode(record)
 
 
-def check(message: msgspec.Struct) -> None:
-    """Checks what types cannot say.
-
-    Raises:
-        PoisonMessage: bad_hash, too_large or out_of_range with the field's path.
-    """
-    kind = type(message)
-    if kind is RequestEvent:
-        _check_request(message)  # type: ignore[arg-type]
-    elif kind is RewardEvent:
-        _require_hash("$.query_sha256", message.query_sha256)  # type: ignore[attr-defined]
-
-
 def _check_request(event: RequestEvent) -> None:
     query, digest, completed = event.query, event.query_sha256, event.completed_at_ms
     # A character has at most four bytes: only long texts need to be measured.
@@ -117,19 +103,29 @@ def _check_request(event: RequestEvent) -> None:
     if completed is not None and completed < event.occurred_at_ms:
         raise PoisonMessage(DeadReason.OUT_OF_RANGE, "$.completed_at_ms", "before occurred_at_ms")
     # One pass over all hashes of the event; which one is wrong is only asked when one is.
-    if _not_hex("".join(map(_hash_of, event.segments)) + (digest or "")):
+    digits = "".join([segment.hash for segment in event.segments])
+    if digest is not None:
+        digits += digest
+    if digits.encode().translate(None, _HEX_DIGITS):
         for index, segment in enumerate(event.segments):
             _require_hash(f"$.segments[{index}].hash", segment.hash)
         _require_hash("$.query_sha256", digest or "")
 
 
-def _not_hex(digits: str) -> bytes:
-    return digits.encode().translate(None, _HEX_DIGITS)
-
-
 def _require_hash(path: str, digest: str) -> None:
-    if _not_hex(digest):
+    if digest.encode().translate(None, _HEX_DIGITS):
         raise PoisonMessage(DeadReason.BAD_HASH, path, "not lower-case hex")
+
+
+def _check_reward(event: RewardEvent) -> None:
+    _require_hash("$.query_sha256", event.query_sha256)
+
+
+def _nothing_more(message: object) -> None:
+    """Types say everything about the other messages."""
+
+
+_CHECKS: dict[type, Callable[[Any], None]] = {RequestEvent: _check_request, RewardEvent: _check_reward}
 
 
 def _explained(error: msgspec.ValidationError) -> PoisonMessage:
