@@ -1,0 +1,194 @@
+"""The packed form of an event between ingest and demand: a fixed head, names, the chain, and a text that no state keeps.
+
+    head   shard, kind, flags, event time, request identity, user, query, weight, lengths
+    names  MessagePack of `Names`: few distinct values, so both sides keep a small cache of them
+    chain  16 bytes of hash, 4 of tokens and 1 of role a segment (three columns)
+    text   normal form of the last user turn, at most 1 kB; `kept` cuts it off
+
+The first two bytes are the shard, so that a `key_by` reads nothing else. Facts never leave the job: their layout may
+change with the state version of `analytics.demand`.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+import zlib
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import get_args
+
+import msgspec
+from msgspec import Struct
+
+from schemas.request_event import Role, Segment
+
+MAX_TEXT_BYTES = 1024
+"""Longest text, in bytes of its normal form, that a fact carries to the embedder (DESIGN §6)."""
+
+MICRO = 1_000_000
+"""Weights are whole millionths, so that their sums do not depend on the order of addition."""
+
+HASH_BYTES = 16
+SEGMENT_BYTES = HASH_BYTES + 4 + 1
+ROLE_INDEX: dict[str, int] = {role: index for index, role in enumerate(get_args(Role))}
+
+HEAD = struct.Struct(">HBBqQQ16sQHHI")
+"""shard, kind, flags, event time ms, identity, user, query, weight in millionths, bytes of names, segments, kept."""
+
+
+class Kind(enum.IntEnum):
+    """What a fact is about."""
+
+    REQUEST = 1
+    REWARD = 2
+    DEAD = 3
+    """A record of llm.requests that became a dead letter: it carries nothing but its being there."""
+
+
+_REQUEST = int(Kind.REQUEST)
+"""The plain number: an enum's member costs the common event 0.1 µs."""
+
+
+class Flag(enum.IntFlag):
+    """What a request's fact says in one bit each."""
+
+    FINISHED = 1
+    DEMAND = 2
+    """Its origin is a user."""
+    TEXT = 4
+    """The text is there."""
+    TEXT_TOO_LONG = 8
+    """The producer sent it, but it is longer than `MAX_TEXT_BYTES`."""
+
+
+class Names(Struct, frozen=True, array_like=True):
+    """The words of a request that repeat from one to the next.
+
+    Attributes:
+        template: key of dimension template: the rendering template's hash, else the managed prompt as name@version;
+            empty when the request names neither.
+        adapter: key of dimension adapter; empty for the base model.
+    """
+
+    scope: str
+    pool: str
+    model: str = ""
+    adapter: str = ""
+    template_sha: str = ""
+    tools_sha: str = ""
+    salt_ref: str = ""
+    template: str = ""
+
+
+_names_encoder = msgspec.msgpack.Encoder()
+_names_decoder = msgspec.msgpack.Decoder(Names)
+
+
+@lru_cache(maxsize=8192)
+def pack_names(
+    scope: str,
+    pool: str,
+    model: str = "",
+    adapter: str = "",
+    template_sha: str = "",
+    tools_sha: str = "",
+    salt_ref: str = "",
+    template: str = "",
+) -> bytes:
+    """The bytes of `Names`, from a cache in the common case."""
+    return _names_encoder.encode(Names(scope, pool, model, adapter, template_sha, tools_sha, salt_ref, template))
+
+
+def unpack_names(names: bytes) -> Names:
+    """`Names` of its bytes."""
+    return _names_decoder.decode(names)
+
+
+@lru_cache(maxsize=2048)
+def _words(count: int) -> struct.Struct:
+    return struct.Struct(f">{count}I")
+
+
+def pack_chain(segments: Sequence[Segment]) -> bytes:
+    """The three columns of a chain; the hashes are hex, as validation left them."""
+    if not segments:
+        return b""
+    hashes = bytes.fromhex("".join([segment.hash for segment in segments]))
+    tokens = _words(len(segments)).pack(*[segment.tokens for segment in segments])
+    return hashes + tokens + bytes([ROLE_INDEX[segment.role] for segment in segments])
+
+
+def unpack_chain(chain: bytes) -> tuple[bytes, tuple[int, ...], bytes]:
+    """Hashes, tokens and roles of a chain, as `envelopes.Chain` wants them."""
+    count = len(chain) // SEGMENT_BYTES
+    tokens_at, roles_at = count * HASH_BYTES, count * (HASH_BYTES + 4)
+    return chain[:tokens_at], _words(count).unpack(chain[tokens_at:roles_at]), chain[roles_at:]
+
+
+def shard_for(scope: str, query: bytes, shards: int, small: bool = False) -> int:
+    """The shard that counts a query: crc32(scope | query) mod shards; a small scope lives in one."""
+    key = scope.encode()
+    return zlib.crc32(key if small else key + b"|" + query) % shards
+
+
+def pack_request(
+    shard: int,
+    flags: int,
+    event_time_ms: int,
+    identity: int,
+    user: int,
+    query: bytes,
+    weight_micro: int,
+    names: bytes,
+    chain: bytes,
+    text: bytes = b"",
+) -> bytes:
+    """A fact of kind REQUEST.
+
+    Args:
+        identity: 64-bit hash of the request and its attempt; both phases have the same.
+        user: 64-bit hash of the user, 0 where nobody is named.
+        query: 16 bytes.
+        weight_micro: sample weight in millionths.
+        names: of `pack_names`.
+        chain: of `pack_chain`.
+        text: normal form of the query, at most `MAX_TEXT_BYTES`.
+    """
+    kept = HEAD.size + len(names) + len(chain)
+    return (
+        HEAD.pack(
+            shard,
+            _REQUEST,
+            flags,
+            event_time_ms,
+            identity,
+            user,
+            query,
+            weight_micro,
+            len(names),
+            len(chain) // SEGMENT_BYTES,
+            kept,
+        )
+        + names
+        + chain
+        + text
+    )
+
+
+def pack_reward(shard: int, event_time_ms: int, identity: int, query: bytes, reward_micro: int, names: bytes) -> bytes:
+    """A fact of kind REWARD: the weight is the reward in millionths, the identity that of the judgement."""
+    kept = HEAD.size + len(names)
+    return (
+        HEAD.pack(shard, Kind.REWARD, 0, event_time_ms, identity, 0, query, reward_micro, len(names), 0, kept) + names
+    )
+
+
+def pack_dead(shard: int, record_ms: int) -> bytes:
+    """A fact of kind DEAD: its time is the record's, since it has no event time that could be trusted."""
+    return HEAD.pack(shard, Kind.DEAD, 0, record_ms, 0, 0, bytes(HASH_BYTES), 0, 0, 0, HEAD.size)
+
+
+def shard_of(fact: bytes) -> int:
+    """The shard, for a `key_by`."""
+    return fact[0] << 8 | fact[1]
