@@ -1,7 +1,8 @@
 """Reading `stoker.toml`: file, environment (`STOKER_SECTION__KEY`) and flags, in rising order, into one typed tree.
 
-A process declares the sections that it reads as fields of a `Root`. What is wrong is told once, all of it, with the
-place, the allowed values and the nearest known key; a value is never repeated, since it may be a misplaced secret.
+A process declares the sections that it reads as fields of a pydantic model; one with `extra="ignore"` leaves the
+sections of other processes alone. What is wrong is told once, all of it, with the place, the allowed values and the
+nearest known key; a value is never repeated, since it may be a misplaced secret.
 """
 
 from __future__ import annotations
@@ -22,18 +23,14 @@ DEFAULT_FILE = Path("stoker.toml")
 ENV_PREFIX = "STOKER_"
 ENV_DELIMITER = "__"
 
-R = TypeVar("R", bound="Root")
+T = TypeVar("T", bound=BaseModel)
 
 
-class Root(BaseSettings):
-    """Base of a process's settings tree. Sections that another process reads are left alone with `extra="ignore"`."""
+class _Sources(BaseSettings):
+    """Where values come from; mixed into the tree that is read."""
 
     model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX,
-        env_nested_delimiter=ENV_DELIMITER,
-        frozen=True,
-        extra="forbid",
-        hide_input_in_errors=True,
+        env_prefix=ENV_PREFIX, env_nested_delimiter=ENV_DELIMITER, frozen=True, hide_input_in_errors=True
     )
 
     @classmethod
@@ -49,32 +46,32 @@ class Root(BaseSettings):
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
 
 
-def load(root: type[R], file: Path | None = None, flags: Mapping[str, Any] | None = None) -> R:
+def load(tree: type[T], file: Path | None = None, flags: Mapping[str, Any] | None = None) -> T:
     """The settings of one process.
 
     Args:
-        root: the tree to fill.
+        tree: the model to fill; its fields are the sections.
         file: the TOML file; None reads `stoker.toml` if there is one, else defaults hold.
         flags: nested values from the command line, above everything else.
 
     Raises:
         BrokenConfiguration: the file is missing or no TOML, a key is unknown, or a value is not allowed.
     """
-    if file is not None and not file.exists():
+    if file is not None and not file.is_file():
         raise BrokenConfiguration(f"{file}: no such file; write one (docs/configuration.md) or leave --config out")
     toml = file if file is not None else DEFAULT_FILE
-
-    reading = type(
-        root.__name__, (root,), {"model_config": SettingsConfigDict(toml_file=toml), "__doc__": root.__doc__}
+    sources = type(
+        tree.__name__,
+        (_Sources, tree),
+        {"model_config": SettingsConfigDict(toml_file=toml, extra=tree.model_config.get("extra", "forbid"))},
     )
+    _refuse_unknown_sections(tree)
     try:
-        loaded: R = reading(**dict(flags or {}))
+        return tree.model_validate(sources(**dict(flags or {})).model_dump(exclude_unset=True))
     except ValidationError as error:
-        raise BrokenConfiguration("\n".join(_sentences(root, error, toml))) from None
+        raise BrokenConfiguration("\n".join(_sentences(tree, error, toml))) from None
     except tomllib.TOMLDecodeError as error:
         raise BrokenConfiguration(f"{toml}: not valid TOML: {error}") from None
-    _refuse_unknown_sections(root)
-    return loaded
 
 
 def keys(model: type[BaseModel], prefix: str = "") -> list[str]:
@@ -88,11 +85,11 @@ def keys(model: type[BaseModel], prefix: str = "") -> list[str]:
     return found
 
 
-def _sentences(root: type[BaseModel], error: ValidationError, toml: Path) -> Iterable[str]:
+def _sentences(tree: type[BaseModel], error: ValidationError, toml: Path) -> Iterable[str]:
     for problem in error.errors(include_input=False, include_url=False):
         place = ".".join(str(part) for part in problem["loc"])
         if problem["type"] == "extra_forbidden":
-            yield f"{place}: unknown key{_nearest(place, keys(root))}"
+            yield f"{place}: unknown key{_nearest(place, keys(tree))}"
         else:
             yield f"{place or toml}: {problem['msg']}; see docs/configuration.md"
 
@@ -102,12 +99,12 @@ def _nearest(place: str, known: list[str]) -> str:
     return f"; did you mean {close[0]}?" if close else "; see docs/configuration.md for the known ones"
 
 
-def _refuse_unknown_sections(root: type[BaseModel]) -> None:
+def _refuse_unknown_sections(tree: type[BaseModel]) -> None:
     """pydantic ignores a variable of a section that it does not know: STOKER_KAFAK__BOOTSTRAP would do nothing."""
-    if root.model_config.get("extra") != "forbid":
+    if tree.model_config.get("extra") != "forbid":
         return
     for variable in os.environ:
         section, delimiter, _ = variable.removeprefix(ENV_PREFIX).lower().partition(ENV_DELIMITER)
-        if variable.startswith(ENV_PREFIX) and delimiter and section not in root.model_fields:
-            nearest = _nearest(section, list(root.model_fields))
+        if variable.startswith(ENV_PREFIX) and delimiter and section not in tree.model_fields:
+            nearest = _nearest(section, list(tree.model_fields))
             raise BrokenConfiguration(f"environment variable {variable}: unknown section {section}{nearest}")

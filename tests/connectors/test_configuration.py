@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel, ConfigDict
 
-from connectors.configuration import Root, keys, load
-from connectors.settings import KafkaSettings, RedisSettings
+from connectors.configuration import keys, load
+from connectors.settings import KafkaSettings, RedisSettings, Section
 from schemas import BrokenConfiguration
 
 
-class Whole(Root):
+class Whole(Section):
     kafka: KafkaSettings = KafkaSettings()
     redis: RedisSettings = RedisSettings()
 
@@ -34,7 +35,7 @@ def test_a_flag_beats_the_environment_and_the_environment_the_file(toml: Path, m
 
 def test_without_a_file_the_defaults_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert load(Whole).model_dump() == Whole().model_dump()
+    assert load(Whole) == Whole()
 
 
 def test_an_unknown_key_names_the_nearest_known_one(toml: Path) -> None:
@@ -72,6 +73,16 @@ def test_a_missing_file_and_broken_toml_are_told(tmp_path: Path) -> None:
     broken.write_text("[kafka\n")
     with pytest.raises(BrokenConfiguration, match="not valid TOML"):
         load(Whole, broken)
+
+
+class OnlyKafka(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    kafka: KafkaSettings = KafkaSettings()
+
+
+def test_a_process_leaves_the_sections_of_others_alone(toml: Path) -> None:
+    toml.write_text(toml.read_text() + '[redis]\nurl = "redis://elsewhere"\n')
+    assert load(OnlyKafka, toml).kafka.bootstrap == "file:1"
 
 
 def test_keys_lists_sections_and_fields() -> None:
