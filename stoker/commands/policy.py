@@ -124,7 +124,7 @@ def _write(kafka: KafkaSettings, section: str, scope: str, changes: dict[str, An
         at_ms=now_ms,
         body={**(before.body if before is not None and not before.deleted else {}), **changes},
     )
-    key = f"{scope}/{section}/{WRITER}".encode()
+    record_key = f"{scope}/{section}/{WRITER}".encode()
     with KafkaRecordProducer(kafka, client_id="stoker-policy") as producer:
-        producer.send(kafka.topic(topics.POLICY), encode(policy), key=key, timestamp_ms=now_ms).wait()
+        producer.send(kafka.topic(topics.POLICY), encode(policy), key=record_key, timestamp_ms=now_ms).wait()
     typer.echo(f"{scope}/{section} is at version {policy.version}: {json.dumps(policy.body, ensure_ascii=False)}")
