@@ -1,0 +1,53 @@
+"""What Stoker keeps in Redis: blobs, vectors, the ledger, leases and the embedding cache that gateways read.
+
+Jobs use the blocking ports, the executor the asyncio ones; `fake` keeps all of them in one memory. Every key is built
+in `keys`, where a scope cannot reach another scope's data.
+"""
+
+from connectors.redis.base import (
+    Already,
+    AsyncBlobs,
+    AsyncVectors,
+    Blobs,
+    EmbeddingCache,
+    EmbeddingEntry,
+    Lease,
+    Leases,
+    Ledger,
+    LedgerState,
+    Started,
+    Vectors,
+)
+from connectors.redis.blobs import RedisAsyncBlobs, RedisBlobs
+from connectors.redis.client import async_client, client_options, sync_client
+from connectors.redis.embedding_cache import RedisEmbeddingCache
+from connectors.redis.keys import embedding_cache_name
+from connectors.redis.leases import RedisLeases
+from connectors.redis.ledger import RedisLedger
+from connectors.redis.vectors import RedisAsyncVectors, RedisVectors
+
+__all__ = [
+    "Already",
+    "AsyncBlobs",
+    "AsyncVectors",
+    "Blobs",
+    "EmbeddingCache",
+    "EmbeddingEntry",
+    "Lease",
+    "Leases",
+    "Ledger",
+    "LedgerState",
+    "RedisAsyncBlobs",
+    "RedisAsyncVectors",
+    "RedisBlobs",
+    "RedisEmbeddingCache",
+    "RedisLeases",
+    "RedisLedger",
+    "RedisVectors",
+    "Started",
+    "Vectors",
+    "async_client",
+    "client_options",
+    "embedding_cache_name",
+    "sync_client",
+]

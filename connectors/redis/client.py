@@ -1,0 +1,82 @@
+"""Connections to one Redis, and redis-py's exceptions sorted into Stoker's error tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import resources
+from typing import Any
+
+import redis
+import redis.asyncio
+from redis import exceptions
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import ExponentialBackoff
+from redis.retry import Retry
+
+from connectors.settings import RedisSettings
+from schemas.errors import BrokenConfiguration, StackFault, TransientFault
+
+RETRIES = 2
+"""A pooled connection that went stale when Redis restarted costs one attempt; two let a restart pass unnoticed."""
+_RETRIED: list[type[Exception]] = [exceptions.ConnectionError, exceptions.TimeoutError]
+
+
+def client_options(settings: RedisSettings, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Keyword arguments of `from_url`, besides the URL. The result holds the revealed password: never log it.
+
+    Args:
+        environ: replaces the process environment when the password is looked up.
+
+    Raises:
+        BrokenConfiguration: the password's place is empty.
+    """
+    options: dict[str, Any] = {
+        "socket_timeout": settings.timeout_ms / 1000,
+        "socket_connect_timeout": settings.timeout_ms / 1000,
+        "max_connections": settings.max_connections,
+        "retry_on_error": _RETRIED,
+    }
+    if settings.url.startswith("unix"):
+        del options["socket_connect_timeout"]
+    if settings.username is not None:
+        options["username"] = settings.username
+    if settings.password is not None:
+        options["password"] = settings.password.reveal(environ)
+    if settings.tls_cafile is not None:
+        options["ssl_ca_certs"] = str(settings.tls_cafile)
+    return options
+
+
+def sync_client(settings: RedisSettings) -> redis.Redis:
+    """A blocking client, for jobs. Connects on first use; answers are bytes."""
+    retry = Retry(ExponentialBackoff(cap=0.5, base=0.05), RETRIES)
+    client: redis.Redis = redis.Redis.from_url(settings.url, retry=retry, **client_options(settings))
+    return client
+
+
+def async_client(settings: RedisSettings) -> redis.asyncio.Redis:
+    """An asyncio client, for the executor. Connects on first use; answers are bytes."""
+    retry = AsyncRetry(ExponentialBackoff(cap=0.5, base=0.05), RETRIES)
+    client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(settings.url, retry=retry, **client_options(settings))
+    return client
+
+
+def lua(name: str) -> str:
+    """The text of a script that lies beside this file."""
+    return resources.files(__package__).joinpath(f"{name}.lua").read_text(encoding="utf-8")
+
+
+@contextmanager
+def sorted_faults(doing: str) -> Iterator[None]:
+    """Turn what redis-py raises inside the block into Stoker's error tree."""
+    try:
+        yield
+    except (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError) as fault:
+        raise BrokenConfiguration(f"Redis, {doing}: {fault}; check the [redis] section: login and rights") from fault
+    except (exceptions.ConnectionError, exceptions.TimeoutError) as fault:
+        raise TransientFault(f"Redis, {doing}: {type(fault).__name__}: {fault}") from fault
+    except (exceptions.OutOfMemoryError, exceptions.ReadOnlyError, exceptions.TryAgainError) as fault:
+        raise TransientFault(f"Redis, {doing}: {fault}") from fault
+    except exceptions.RedisError as fault:
+        raise StackFault(f"Redis, {doing}: {type(fault).__name__}: {fault}; is it Redis 7 or later?") from fault

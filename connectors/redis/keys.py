@@ -1,0 +1,67 @@
+"""The names of Stoker's keys (DESIGN §3.3), built so that no scope string can reach another scope's keys.
+
+Every part is percent-encoded: a part holds no colon, brace, blank or glob character, so parts cannot run into each
+other. The few names that stand where a scope could stand are spelled differently when they are a scope's name.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+ROOT = "stoker"
+_RESERVED = frozenset({"ledger", "lease", "fence", "bloom"})
+_COMMAND_ID = re.compile(r"[0-9a-f]{32}")
+
+
+def part(text: str) -> str:
+    """One part of a key: percent-encoded UTF-8, reversible, so different texts give different parts.
+
+    Raises:
+        ValueError: the text is empty.
+    """
+    if not text:
+        raise ValueError("a part of a Redis key must not be empty")
+    return quote(text, safe="", errors="surrogatepass")
+
+
+def scope_part(scope: str) -> str:
+    """A scope as a part of a key; a scope called like one of our own branches gets its first letter encoded."""
+    encoded = part(scope)
+    return f"%{ord(encoded[0]):02X}{encoded[1:]}" if encoded in _RESERVED else encoded
+
+
+def blob_key(scope: str, content_hash: str) -> str:
+    """A segment's or query's text."""
+    return f"{ROOT}:{scope_part(scope)}:blob:{part(content_hash)}"
+
+
+def vector_key(scope: str, fingerprint: str, query: str) -> str:
+    """A query's vector by one encoder."""
+    return f"{ROOT}:{scope_part(scope)}:vec:{part(fingerprint)}:{part(query)}"
+
+
+def embedding_cache_name(scope: str, fingerprint: str) -> str:
+    """The `name` that a gateway gives RedisVL's EmbeddingsCache to read what Stoker warmed for this scope."""
+    return f"{ROOT}:{scope_part(scope)}:embeddings:{part(fingerprint)}"
+
+
+def ledger_key(command_id: str, replica: str) -> str:
+    """The state of one command on one replica.
+
+    Raises:
+        ValueError: the command id is not 32 hex digits.
+    """
+    if not _COMMAND_ID.fullmatch(command_id):
+        raise ValueError(f"not a command id: {command_id[:40]!r}")
+    return f"{ROOT}:ledger:{command_id}:{part(replica)}"
+
+
+def lease_key(replica: str) -> str:
+    """Who speaks for one replica."""
+    return f"{ROOT}:lease:{part(replica)}"
+
+
+def fence_key(replica: str) -> str:
+    """The last fencing token given out for one replica."""
+    return f"{ROOT}:fence:{part(replica)}"
