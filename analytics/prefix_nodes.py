@@ -1,0 +1,189 @@
+"""The nodes of one pool's prefix tree: decayed hotness per segment, bounded, with a memory of what had to leave.
+
+A node is a segment; its hash is chained over its predecessors, so (root, hash) names a whole path. A request adds to
+every node of its path, hence a parent is at least as hot as each child, and cold leaves can leave alone. Those that
+leave become ghosts of 24 bytes of key and a level: what comes back goes on where it was (D11).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import math
+from collections.abc import Iterator
+
+from analytics.decay import EMPTY, Decay
+from analytics.envelopes import Chain, Root
+from analytics.records import Record, Section, pack, unpack
+
+HASH_BYTES = 16
+ROOT_BYTES = 8
+
+
+class NodeRecord(Record, frozen=True, array_like=True):
+    """A node as it is kept."""
+
+    key: bytes
+    parent: bytes
+    tokens: int
+    role: int
+    level: float
+    last_ms: int
+
+
+class GhostRecord(Record, frozen=True, array_like=True):
+    """A ghost as it is kept."""
+
+    key: bytes
+    level: float
+
+
+class Node:
+    """One segment of the tree.
+
+    Attributes:
+        key: eight bytes of the root's identity and sixteen of the segment's hash.
+        level: hotness in the log domain.
+        children: how many nodes have this one as parent.
+    """
+
+    __slots__ = ("children", "key", "last_ms", "level", "parent", "role", "tokens")
+
+    def __init__(self, key: bytes, parent: Node | None, tokens: int, role: int, level: float, last_ms: int) -> None:
+        self.key = key
+        self.parent = parent
+        self.tokens = tokens
+        self.role = role
+        self.level = level
+        self.last_ms = last_ms
+        self.children = 0
+
+    @property
+    def hash(self) -> bytes:
+        """The segment's hash."""
+        return self.key[ROOT_BYTES:]
+
+    @property
+    def root(self) -> bytes:
+        """Identity of the root."""
+        return self.key[:ROOT_BYTES]
+
+
+def root_id(root: Root) -> bytes:
+    """Identity of a root: eight bytes of a digest over its fields, salt included."""
+    text = "\0".join((root.model, root.adapter, root.template_sha, root.tools_sha, root.salt_ref))
+    return hashlib.sha256(text.encode()).digest()[:ROOT_BYTES]
+
+
+class NodeTable:
+    """Nodes and ghosts of one pool.
+
+    What changed is remembered until `write` puts it into the store; the caller keeps what made the changes until then.
+    """
+
+    def __init__(self, decay: Decay, max_nodes: int, max_ghosts: int, nodes: Section, ghosts: Section) -> None:
+        self._decay = decay
+        self._max_nodes = max_nodes
+        self._max_ghosts = max_ghosts
+        self._node_store = nodes
+        self._ghost_store = ghosts
+        self._nodes: dict[bytes, Node] = {}
+        self._ghosts: dict[bytes, float] = {}
+        self._dirty: set[bytes] = set()
+        self._dirty_ghosts: set[bytes] = set()
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._nodes.values())
+
+    @property
+    def ghosts(self) -> int:
+        """How many ghosts are held."""
+        return len(self._ghosts)
+
+    def add(self, root: bytes, chain: Chain) -> None:
+        """Adds a chain's requests to every node of its path."""
+        nodes, hashes = self._nodes, chain.hashes
+        mark = self._decay.mark(chain.count, chain.last_ms)
+        parent: Node | None = None
+        for index, tokens in enumerate(chain.tokens):
+            key = root + hashes[HASH_BYTES * index : HASH_BYTES * (index + 1)]
+            node = nodes.get(key)
+            if node is None:
+                level = self._ghosts.pop(key, EMPTY)
+                if level != EMPTY:
+                    self._dirty_ghosts.add(key)
+                node = nodes[key] = Node(key, parent, tokens, chain.roles[index], level, chain.last_ms)
+                if parent is not None:
+                    parent.children += 1
+            level = node.level
+            if mark > level:
+                node.level = mark + math.log1p(math.exp(level - mark))
+            else:
+                node.level = level + math.log1p(math.exp(mark - level))
+            if chain.last_ms > node.last_ms:
+                node.last_ms = chain.last_ms
+            self._dirty.add(key)
+            parent = node
+
+    def shrink(self) -> None:
+        """Keeps within the bounds: the coldest leaves become ghosts, the coldest ghosts are forgotten.
+
+        A tenth is made free at once, so that this is rare. Ties go by key: the outcome depends on the nodes alone.
+        """
+        if len(self._nodes) > self._max_nodes:
+            target = self._max_nodes * 9 // 10
+            leaves = [(node.level, node.key) for node in self._nodes.values() if not node.children]
+            heapq.heapify(leaves)
+            while len(self._nodes) > target:
+                level, key = heapq.heappop(leaves)
+                node = self._nodes.pop(key)
+                self._ghosts[key] = level
+                self._dirty.add(key)
+                self._dirty_ghosts.add(key)
+                parent = node.parent
+                if parent is not None:
+                    parent.children -= 1
+                    if not parent.children:
+                        heapq.heappush(leaves, (parent.level, parent.key))
+        if len(self._ghosts) > self._max_ghosts:
+            surplus = len(self._ghosts) - self._max_ghosts * 9 // 10
+            coldest = heapq.nsmallest(surplus, ((level, key) for key, level in self._ghosts.items()))
+            for _, key in coldest:
+                del self._ghosts[key]
+                self._dirty_ghosts.add(key)
+
+    def write(self) -> None:
+        """Puts every change since the last call into the store."""
+        for key in self._dirty:
+            node = self._nodes.get(key)
+            if node is None:
+                self._node_store.remove(key.hex())
+            else:
+                parent = node.parent.key if node.parent is not None else b""
+                record = NodeRecord(1, key, parent, node.tokens, node.role, node.level, node.last_ms)
+                self._node_store.put(key.hex(), pack(record))
+        for key in self._dirty_ghosts:
+            level = self._ghosts.get(key)
+            if level is None:
+                self._ghost_store.remove(key.hex())
+            else:
+                self._ghost_store.put(key.hex(), pack(GhostRecord(1, key, level)))
+        self._dirty.clear()
+        self._dirty_ghosts.clear()
+
+    def restore(self, nodes: list[bytes], ghosts: list[bytes]) -> None:
+        """Takes the records that `write` put."""
+        records = [unpack(blob, NodeRecord) for blob in nodes]
+        for record in records:
+            self._nodes[record.key] = Node(record.key, None, record.tokens, record.role, record.level, record.last_ms)
+        for record in records:
+            if record.parent:
+                parent = self._nodes[record.parent]
+                self._nodes[record.key].parent = parent
+                parent.children += 1
+        for blob in ghosts:
+            ghost = unpack(blob, GhostRecord)
+            self._ghosts[ghost.key] = ghost.level
