@@ -11,7 +11,7 @@ a method, except cancellation.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypedDict
 
@@ -247,11 +247,13 @@ class Engine(Protocol):
         """Gauges and counters. Costs the engine a few ms: ask about once a second."""
         ...
 
-    def kv_events(self) -> AsyncIterator[KvEvent]:
-        """Follow stored and removed blocks from now on, until the iterator is closed.
+    def kv_events(self) -> AsyncGenerator[KvEvent, None]:
+        """Follow stored and removed blocks, until the generator is closed.
 
-        Within one rank in the engine's order. Lost messages are replayed if the engine still has them, otherwise one
-        `Gap` tells that everything known about this engine is void. Ends at once where the engine has no events.
+        It begins with what the engine still remembers: after `BlocksCleared` where that is everything since it started,
+        after a `Gap` where it is not. Within one rank in the engine's order. Lost messages are replayed if the engine
+        still has them, otherwise a further `Gap` tells that everything known about this rank is void; so does a new
+        process at the other end. Ends at once where the engine has no events.
         """
         ...
 

@@ -1,0 +1,329 @@
+"""An engine in memory with the same contract: small, deterministic, and able to fail on request."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from array import array
+from collections import OrderedDict, deque
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from zlib import crc32
+
+from connectors.engines.base import (
+    Capabilities,
+    ChatMessage,
+    EngineMetrics,
+    LoadedAdapter,
+    Messages,
+    Prompt,
+    Salt,
+    Text,
+    Tokens,
+    Tool,
+    Warmed,
+)
+from connectors.engines.events import BlocksCleared, BlocksRemoved, BlocksStored, KvEvent
+from connectors.engines.histogram import Histogram
+from schemas.errors import RefusedCommand, StokerError, TransientFault
+
+DEFAULT_TIMEOUT_S = 5.0
+_SALT_CHARS = 128
+_SALT_FORBIDDEN = frozenset("@/\\\0")
+
+
+@dataclass(frozen=True)
+class FakeRequest:
+    """One request that a fake engine answered."""
+
+    request_id: str
+    model: str
+    prompt_tokens: int
+    cached_tokens: int
+    created_tokens: int
+    priority: int | None
+    salted: bool
+
+
+@dataclass
+class FakeEngine:
+    """One replica without a process.
+
+    Args:
+        model: the base model.
+        block_tokens, num_blocks: geometry of its cache; idle blocks leave by LRU.
+        max_prompt_tokens: longer prompts are refused.
+        adapter_paths: paths where an adapter can be found; None accepts any path.
+        delay_s: time each request takes.
+        faults: errors that the next calls raise, first in first out.
+    """
+
+    model: str = "tiny"
+    block_tokens: int = 16
+    num_blocks: int = 1024
+    max_prompt_tokens: int = 16_384
+    adapter_paths: frozenset[str] | None = None
+    delay_s: float = 0.0
+    faults: deque[StokerError] = field(default_factory=deque)
+    requests: list[FakeRequest] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._blocks: OrderedDict[int, None] = OrderedDict()
+        self._adapters: dict[str, LoadedAdapter] = {}
+        self._history: list[KvEvent] = [BlocksCleared()]
+        self._changed = asyncio.Condition()
+        self._awake = asyncio.Event()
+        self._awake.set()
+        self._running = 0
+        self._closed = False
+        self._query_tokens = 0
+        self._hit_tokens = 0
+
+    async def capabilities(self) -> Capabilities:
+        """Everything is switched on; KV events need no endpoint."""
+        self._fail_if_told()
+        return Capabilities(
+            engine="fake",
+            version="0",
+            models=(self.model,),
+            runtime_adapters=True,
+            usage_details=True,
+            sleep=True,
+            block_tokens=self.block_tokens,
+            num_blocks=self.num_blocks,
+            max_prompt_tokens=self.max_prompt_tokens,
+            event_sources=(),
+        )
+
+    async def warm_messages(
+        self,
+        model: str,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Tool] | None = None,
+        adapter: str | None = None,
+        salt: Salt | None = None,
+        request_id: str,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Warmed:
+        """As the contract says; created tokens are told."""
+        ids = _message_ids(messages, tools)
+        warmed = await self._request(model, ids, adapter, salt, request_id, priority, timeout_s)
+        return Warmed(warmed.prompt_tokens, warmed.cached_tokens, warmed.created_tokens)
+
+    async def warm_tokens(
+        self,
+        model: str,
+        tokens: Sequence[int] | str,
+        *,
+        adapter: str | None = None,
+        salt: Salt | None = None,
+        request_id: str,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Warmed:
+        """As the contract says; like vLLM it does not tell created tokens here."""
+        ids = _text_ids(tokens) if isinstance(tokens, str) else tuple(tokens)
+        warmed = await self._request(model, ids, adapter, salt, request_id, priority, timeout_s)
+        return Warmed(warmed.prompt_tokens, warmed.cached_tokens, None)
+
+    async def resident(
+        self,
+        model: str,
+        prompt: Prompt,
+        *,
+        adapter: str | None = None,
+        salt: Salt | None = None,
+        request_id: str,
+        timeout_s: float | None = None,
+    ) -> Warmed:
+        """A one-token request, as with a real engine."""
+        ids = tuple(prompt.ids) if isinstance(prompt, Tokens) else await self.tokenize(model, prompt)
+        warmed = await self._request(model, ids, adapter, salt, request_id, None, timeout_s)
+        created = warmed.created_tokens if isinstance(prompt, Messages) else None
+        return Warmed(warmed.prompt_tokens, warmed.cached_tokens, created)
+
+    async def tokenize(self, model: str, prompt: Messages | Text, *, timeout_s: float | None = None) -> tuple[int, ...]:
+        """One id a word, and one at each end of a message."""
+        del timeout_s  # nothing waits here
+        self._fail_if_told()
+        self._known(model)
+        return _text_ids(prompt.text) if isinstance(prompt, Text) else _message_ids(prompt.messages, prompt.tools)
+
+    async def load_adapter(self, name: str, path: str, *, timeout_s: float | None = None) -> None:
+        """Accept a name."""
+        del timeout_s
+        self._fail_if_told()
+        known = self._adapters.get(name)
+        if known is not None and known.path != path:
+            raise RefusedCommand(f"adapter {name} is already loaded from another path: give each version a new name")
+        if not name or name == self.model or (self.adapter_paths is not None and path not in self.adapter_paths):
+            raise RefusedCommand(f"no adapter {name!r} at {path}")
+        self._adapters[name] = LoadedAdapter(name, path, self.model)
+
+    async def unload_adapter(self, name: str, *, timeout_s: float | None = None) -> None:
+        """Forget a name."""
+        del timeout_s
+        self._fail_if_told()
+        self._adapters.pop(name, None)
+
+    async def adapters(self) -> tuple[LoadedAdapter, ...]:
+        """Names that are loaded."""
+        self._fail_if_told()
+        return tuple(self._adapters.values())
+
+    async def is_sleeping(self) -> bool:
+        """Whether `fall_asleep` was called last."""
+        self._fail_if_told()
+        return not self._awake.is_set()
+
+    async def metrics(self) -> EngineMetrics:
+        """Counters of what it answered."""
+        self._fail_if_told()
+        return EngineMetrics(
+            running=self._running,
+            waiting=0,
+            kv_usage=0.0,
+            prefix_query_tokens=self._query_tokens,
+            prefix_hit_tokens=self._hit_tokens,
+            preemptions=0,
+            rejections=0,
+            prompt_tokens=self._query_tokens,
+            sleeping=not self._awake.is_set(),
+            blocks_total=self.num_blocks,
+            block_tokens=self.block_tokens,
+            ttft_s=Histogram((self.delay_s, float("inf")), (len(self.requests),) * 2, 0.0),
+        )
+
+    async def kv_events(self) -> AsyncGenerator[KvEvent, None]:
+        """Its whole history, then what happens."""
+        for number in itertools.count():
+            async with self._changed:
+                await self._changed.wait_for(lambda number=number: len(self._history) > number or self._closed)  # type: ignore[misc]
+            if number >= len(self._history):
+                return
+            yield self._history[number]
+
+    async def reset_prefix_cache(self) -> bool:
+        """Forget all blocks, unless a request runs."""
+        self._fail_if_told()
+        if self._running:
+            return False
+        self._blocks.clear()
+        await self._happened([BlocksCleared()])
+        return True
+
+    async def close(self) -> None:
+        """End the event streams."""
+        self._closed = True
+        await self._happened([])
+
+    def fall_asleep(self) -> None:
+        """From now on requests wait."""
+        self._awake.clear()
+
+    def wake_up(self) -> None:
+        """Requests go on."""
+        self._awake.set()
+
+    def _fail_if_told(self) -> None:
+        if self._closed:
+            raise TransientFault("the engine was closed")
+        if self.faults:
+            raise self.faults.popleft()
+
+    def _known(self, model: str) -> None:
+        if model != self.model and model not in self._adapters:
+            raise RefusedCommand(f"The model `{model}` does not exist.")
+
+    async def _request(
+        self,
+        model: str,
+        ids: Sequence[int],
+        adapter: str | None,
+        salt: Salt | None,
+        request_id: str,
+        priority: int | None,
+        timeout_s: float | None,
+    ) -> FakeRequest:
+        self._fail_if_told()
+        self._known(adapter or model)
+        if not 0 < len(ids) <= self.max_prompt_tokens:
+            raise RefusedCommand(f"a prompt has 1 to {self.max_prompt_tokens} tokens, this one {len(ids)}")
+        if salt is not None and (not 1 <= len(salt.value) <= _SALT_CHARS or _SALT_FORBIDDEN & set(salt.value)):
+            raise RefusedCommand("a cache salt has 1 to 128 characters without '@', '/', '\\' or NUL")
+        self._running += 1
+        try:
+            async with asyncio.timeout(DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s):
+                await self._awake.wait()
+                await asyncio.sleep(self.delay_s)
+        except TimeoutError as fault:
+            raise TransientFault(f"no answer within {timeout_s} s") from fault
+        finally:
+            self._running -= 1
+        answered = self._account(ids, adapter, salt, request_id, priority, adapter or model)
+        self.requests.append(answered[0])
+        await self._happened(answered[1])
+        return answered[0]
+
+    def _account(
+        self,
+        ids: Sequence[int],
+        adapter: str | None,
+        salt: Salt | None,
+        request_id: str,
+        priority: int | None,
+        model: str,
+    ) -> tuple[FakeRequest, list[KvEvent]]:
+        size = self.block_tokens
+        hashes: list[int] = []
+        parent = int.from_bytes(blake2b(repr((adapter, salt and salt.value)).encode(), digest_size=8).digest())
+        for start in range(0, len(ids) - size + 1, size):
+            content = parent.to_bytes(8) + array("Q", ids[start : start + size]).tobytes()
+            parent = int.from_bytes(blake2b(content, digest_size=8).digest())
+            hashes.append(parent)
+        findable = hashes[: (len(ids) - 1) // size]
+        hits = len(list(itertools.takewhile(self._blocks.__contains__, findable)))
+        created = [block_hash for block_hash in hashes[hits:] if block_hash not in self._blocks]
+        for block_hash in reversed(hashes):
+            self._blocks[block_hash] = None
+            self._blocks.move_to_end(block_hash)
+        evicted: list[int] = []
+        while len(self._blocks) > self.num_blocks:
+            evicted.append(self._blocks.popitem(last=False)[0])
+        happened: list[KvEvent] = [BlocksRemoved((block_hash,)) for block_hash in evicted if block_hash not in created]
+        stored = [block_hash for block_hash in created if block_hash in self._blocks]
+        if stored:
+            first = hashes.index(stored[0])
+            happened.append(
+                BlocksStored(
+                    hashes=tuple(stored),
+                    parent=hashes[first - 1] if first else None,
+                    token_ids=tuple(ids[first * size : (first + len(stored)) * size]),
+                    block_tokens=size,
+                    adapter=adapter,
+                    salt=salt.value if salt is not None and first == 0 else None,
+                )
+            )
+        self._query_tokens += len(ids)
+        self._hit_tokens += hits * size
+        told = len(ids) // size * size - hits * size
+        return FakeRequest(request_id, model, len(ids), hits * size, told, priority, salt is not None), happened
+
+    async def _happened(self, events: Sequence[KvEvent]) -> None:
+        async with self._changed:
+            self._history.extend(events)
+            self._changed.notify_all()
+
+
+def _text_ids(text: str) -> tuple[int, ...]:
+    return tuple(256 + crc32(word.encode()) % 1_000_000 for word in text.split())
+
+
+def _message_ids(messages: Sequence[ChatMessage], tools: Sequence[Tool] | None) -> tuple[int, ...]:
+    opening = _text_ids(repr(sorted(map(repr, tools)))) if tools else ()
+    return opening + tuple(
+        one for message in messages for one in _text_ids(f"<|{message['role']}|> {message['content']} <|end|>")
+    )

@@ -1,0 +1,80 @@
+"""A replica's /metrics page with vLLM's names, as EngineMetrics."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from connectors.engines.base import EngineMetrics
+from connectors.engines.histogram import Histogram
+
+_WANTED = (
+    "vllm:num_requests_running",
+    "vllm:num_requests_waiting",
+    "vllm:kv_cache_usage_perc",
+    "vllm:prefix_cache_queries",
+    "vllm:prefix_cache_hits",
+    "vllm:num_preemptions",
+    "vllm:admission_rejections",
+    "vllm:prompt_tokens",
+    "vllm:engine_sleep_state",
+    "vllm:cache_config_info",
+    "vllm:time_to_first_token_seconds",
+)
+
+
+def parse_metrics(page: str) -> EngineMetrics:
+    """Sum over engines and models of the page; what is absent counts as 0, or None for geometry and sleep state.
+
+    Raises:
+        ValueError: the page is not Prometheus text.
+    """
+    sums: dict[str, float] = defaultdict(float)
+    buckets: dict[float, float] = defaultdict(float)
+    block_tokens: int | None = None
+    blocks = 0
+    usages: list[float] = []
+    sleeping: bool | None = None
+    for family in text_string_to_metric_families(_interesting(page)):
+        for sample in family.samples:
+            if sample.name == "vllm:time_to_first_token_seconds_bucket":
+                buckets[float(sample.labels["le"])] += sample.value
+            elif sample.name == "vllm:cache_config_info":
+                block_tokens = _integer(sample.labels.get("block_size"))
+                blocks += _integer(sample.labels.get("num_gpu_blocks")) or 0
+            elif sample.name == "vllm:kv_cache_usage_perc":
+                usages.append(sample.value)
+            elif sample.name == "vllm:engine_sleep_state":
+                if sample.labels.get("sleep_state") == "awake":
+                    sleeping = bool(sleeping) or sample.value == 0
+            else:
+                sums[sample.name] += sample.value
+    bounds = tuple(sorted(buckets)) or (math.inf,)
+    counts = tuple(buckets[bound] for bound in bounds) if buckets else (0.0,)
+    return EngineMetrics(
+        running=int(sums["vllm:num_requests_running"]),
+        waiting=int(sums["vllm:num_requests_waiting"]),
+        kv_usage=max(usages, default=0.0),
+        prefix_query_tokens=int(sums["vllm:prefix_cache_queries_total"]),
+        prefix_hit_tokens=int(sums["vllm:prefix_cache_hits_total"]),
+        preemptions=int(sums["vllm:num_preemptions_total"]),
+        rejections=int(sums["vllm:admission_rejections_total"]),
+        prompt_tokens=int(sums["vllm:prompt_tokens_total"]),
+        sleeping=sleeping,
+        blocks_total=blocks or None,
+        block_tokens=block_tokens,
+        ttft_s=Histogram(bounds, counts, sums["vllm:time_to_first_token_seconds_sum"]),
+    )
+
+
+def _interesting(page: str) -> str:
+    """Only the lines of the wanted families: a page has 500 lines and parsing all of them costs a second's budget."""
+    starts = tuple(prefix + name for name in _WANTED for prefix in ("", "# TYPE ", "# HELP "))
+    kept = [line for line in page.splitlines() if line.startswith(starts) and "_created" not in line]
+    return "\n".join(kept) + "\n"
+
+
+def _integer(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None

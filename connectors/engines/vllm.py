@@ -1,0 +1,354 @@
+"""vLLM over HTTP. Written against 0.32.0; what it does not have is said in `capabilities`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from connectors.engines.base import (
+    Capabilities,
+    ChatMessage,
+    EngineMetrics,
+    EventSource,
+    LoadedAdapter,
+    Messages,
+    Prompt,
+    Salt,
+    Text,
+    Tokens,
+    Tool,
+    Warmed,
+)
+from connectors.engines.events import KvEvent
+from connectors.engines.kv_events import KvEventStream, merge
+from connectors.engines.prometheus_text import parse_metrics
+from schemas.errors import RefusedCommand, TransientFault
+
+DEFAULT_TIMEOUT_S = 30.0
+TOP_PRIORITY = 999
+_RETRYABLE = (408, 429, 502, 503, 504)
+_SWITCHED_OFF = "Not Found"
+
+
+class VllmEngine:
+    """One vLLM replica; see `connectors.engines.base.Engine` for the contract.
+
+    Args:
+        url: base URL, without a path.
+        timeout_s: how long a call waits when its own `timeout_s` is None.
+        headers: sent with every request, such as an authorization; never logged.
+        max_connections: calls that wait at the same time beyond this queue up on this side.
+        event_sources: endpoints of the KV events where `/kv_event_sources` cannot be used; hosts as to be dialled.
+        transport: another httpx transport, for tests.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        headers: Mapping[str, str] | None = None,
+        max_connections: int = 64,
+        event_sources: Sequence[EventSource] | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._timeout_s = timeout_s
+        self._event_sources = None if event_sources is None else tuple(event_sources)
+        self._probed: Capabilities | None = None
+        self._probing = asyncio.Lock()
+        self._client = httpx.AsyncClient(
+            base_url=self.url,
+            headers=dict(headers or {}),
+            limits=httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections),
+            timeout=None,
+            transport=transport,
+        )
+
+    def __repr__(self) -> str:
+        return f"VllmEngine({self.url!r})"
+
+    async def capabilities(self) -> Capabilities:
+        """Probe once: models, geometry, KV events, run-time adapters, development mode, usage details."""
+        async with self._probing:
+            if self._probed is None:
+                self._probed = await self._probe()
+        return self._probed
+
+    async def _probe(self) -> Capabilities:
+        version = (await self._json("GET", "/version")).get("version", "")
+        cards = (await self._json("GET", "/v1/models"))["data"]
+        models = tuple(card["id"] for card in cards if card.get("parent") is None)
+        if not models:
+            raise RefusedCommand(f"{self.url} serves no base model")
+        gauges = await self.metrics()
+        hello = {"model": models[0], "prompt": "Hello", "max_tokens": 1}
+        probe = await self._json("POST", "/v1/completions", hello)
+        lengths = [card["max_model_len"] for card in cards if card.get("max_model_len")]
+        return Capabilities(
+            engine="vllm",
+            version=version,
+            models=models,
+            # An empty body is refused where the route exists, and loads nothing.
+            runtime_adapters=await self._exists("POST", "/v1/load_lora_adapter", {}),
+            usage_details=_details(probe).get("cached_tokens") is not None,
+            sleep=await self._exists("GET", "/is_sleeping"),
+            block_tokens=gauges.block_tokens,
+            num_blocks=gauges.blocks_total,
+            max_prompt_tokens=min(lengths) - 1 if lengths else None,
+            event_sources=await self._sources(),
+        )
+
+    async def _sources(self) -> tuple[EventSource, ...]:
+        if self._event_sources is not None:
+            return self._event_sources
+        try:
+            told = await self._json("GET", "/kv_event_sources")
+        except RefusedCommand:
+            return ()
+        host = urlsplit(self.url).hostname or "127.0.0.1"
+        return tuple(
+            EventSource(
+                rank=int(rank),
+                endpoint=_dial(source["endpoint"], host),
+                replay_endpoint=_dial(source["replay_endpoint"], host) if source.get("replay_endpoint") else None,
+                topic=source.get("topic", ""),
+            )
+            for rank, source in sorted(told.items())
+            if source.get("enable_kv_cache_events")
+        )
+
+    async def warm_messages(
+        self,
+        model: str,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Tool] | None = None,
+        adapter: str | None = None,
+        salt: Salt | None = None,
+        request_id: str,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Warmed:
+        """One-token chat completion; vLLM tells cached and created tokens here."""
+        body = {"messages": list(messages), "add_generation_prompt": False}
+        if tools:
+            # The template renders tools either way; with "none" no tool parser needs to be configured.
+            body |= {"tools": list(tools), "tool_choice": "none"}
+        body |= _request(adapter or model, salt, request_id, priority)
+        return _warmed(await self._json("POST", "/v1/chat/completions", body, timeout_s))
+
+    async def warm_tokens(
+        self,
+        model: str,
+        tokens: Sequence[int] | str,
+        *,
+        adapter: str | None = None,
+        salt: Salt | None = None,
+        request_id: str,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Warmed:
+        """One-token text completion; vLLM tells cached tokens here, but not created ones."""
+        body: dict[str, Any] = {"prompt": tokens if isinstance(tokens, str) else list(tokens)}
+        body |= _request(adapter or model, salt, request_id, priority)
+        return _warmed(await self._json("POST", "/v1/completions", body, timeout_s))
+
+    async def resident(
+        self,
+        model: str,
+        prompt: Prompt,
+        *,
+        adapter: str | None = None,
+        salt: Salt | None = None,
+        request_id: str,
+        timeout_s: float | None = None,
+    ) -> Warmed:
+        """The same request as a warm-up: vLLM has no look-up that leaves the cache alone."""
+        match prompt:
+            case Messages(messages, tools):
+                return await self.warm_messages(
+                    model,
+                    messages,
+                    tools=tools,
+                    adapter=adapter,
+                    salt=salt,
+                    request_id=request_id,
+                    timeout_s=timeout_s,
+                )
+            case Tokens(ids):
+                tokens: Sequence[int] | str = ids
+            case Text(text):
+                tokens = text
+        return await self.warm_tokens(
+            model, tokens, adapter=adapter, salt=salt, request_id=request_id, timeout_s=timeout_s
+        )
+
+    async def tokenize(self, model: str, prompt: Messages | Text, *, timeout_s: float | None = None) -> tuple[int, ...]:
+        """POST /tokenize, with the template that a warm-up uses."""
+        body: dict[str, Any] = {"model": model}
+        match prompt:
+            case Messages(messages, tools):
+                body |= {"messages": list(messages), "add_generation_prompt": False}
+                if tools:
+                    body["tools"] = list(tools)
+            case Text(text):
+                body["prompt"] = text
+        return tuple((await self._json("POST", "/tokenize", body, timeout_s))["tokens"])
+
+    async def load_adapter(self, name: str, path: str, *, timeout_s: float | None = None) -> None:
+        """POST /v1/load_lora_adapter, never in place (vLLM #33791)."""
+        known = {adapter.name: adapter for adapter in await self.adapters()}.get(name)
+        if known is not None:
+            if known.path == path:
+                return
+            raise RefusedCommand(f"adapter {name} is already loaded from another path: give each version a new name")
+        answer = await self._call("POST", "/v1/load_lora_adapter", {"lora_name": name, "lora_path": path}, timeout_s)
+        if answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR:
+            # A rank above the limit, bad weights, no memory: vLLM has one status for all of them, none of them passes.
+            raise RefusedCommand(f"adapter {name}: {_reason(answer)}")
+        self._check(answer, "/v1/load_lora_adapter")
+
+    async def unload_adapter(self, name: str, *, timeout_s: float | None = None) -> None:
+        """POST /v1/unload_lora_adapter."""
+        answer = await self._call("POST", "/v1/unload_lora_adapter", {"lora_name": name}, timeout_s)
+        if answer.status_code == httpx.codes.NOT_FOUND and not _is_switched_off(answer):
+            return
+        self._check(answer, "/v1/unload_lora_adapter")
+
+    async def adapters(self) -> tuple[LoadedAdapter, ...]:
+        """GET /v1/models, cards with a parent."""
+        cards = (await self._json("GET", "/v1/models"))["data"]
+        return tuple(
+            LoadedAdapter(card["id"], card.get("root") or "", card["parent"]) for card in cards if card.get("parent")
+        )
+
+    async def is_sleeping(self) -> bool:
+        """GET /is_sleeping, or the gauge where that route is switched off."""
+        answer = await self._call("GET", "/is_sleeping", None, None)
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            return bool((await self.metrics()).sleeping)
+        self._check(answer, "/is_sleeping")
+        return bool(answer.json()["is_sleeping"])
+
+    async def metrics(self) -> EngineMetrics:
+        """GET /metrics, the subset that Stoker uses."""
+        answer = await self._call("GET", "/metrics", None, None)
+        self._check(answer, "/metrics")
+        try:
+            return parse_metrics(answer.text)
+        except ValueError as fault:
+            raise TransientFault(f"{self.url}/metrics is not Prometheus text: {fault}") from fault
+
+    async def kv_events(self) -> AsyncGenerator[KvEvent, None]:
+        """All ranks' events, each beginning with its replay buffer."""
+        sources = (await self.capabilities()).event_sources
+        async with aclosing(merge([KvEventStream(source) for source in sources])) as merged:
+            async for event in merged:
+                yield event
+
+    async def reset_prefix_cache(self) -> bool:
+        """POST /reset_prefix_cache."""
+        return bool((await self._json("POST", "/reset_prefix_cache", {})).get("success"))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+    async def _exists(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> bool:
+        answer = await self._call(method, path, body, None)
+        if answer.status_code in _RETRYABLE:
+            self._check(answer, path)
+        return not _is_switched_off(answer)
+
+    async def _json(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout_s: float | None = None
+    ) -> dict[str, Any]:
+        answer = await self._call(method, path, body, timeout_s)
+        self._check(answer, path)
+        try:
+            decoded = answer.json()
+        except ValueError as fault:
+            raise TransientFault(f"{self.url}{path} answered something that is not JSON") from fault
+        if not isinstance(decoded, dict):
+            raise TransientFault(f"{self.url}{path} answered JSON of an unexpected shape")
+        return decoded
+
+    async def _call(
+        self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float | None
+    ) -> httpx.Response:
+        """One exchange within a total deadline; leaving early closes the connection, which cancels at the engine."""
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._client.request(method, path, json=body)
+        except TimeoutError as fault:
+            raise TransientFault(f"{self.url}{path} did not answer within {limit_s:g} s") from fault
+        except (httpx.HTTPError, httpx.StreamError) as fault:
+            raise TransientFault(f"{self.url}{path}: {type(fault).__name__} {fault}".rstrip()) from fault
+        except RuntimeError as fault:  # httpx: the client has been closed while the call waited
+            raise TransientFault(f"{self.url}{path}: {fault}") from fault
+
+    def _check(self, answer: httpx.Response, path: str) -> None:
+        if answer.is_success:
+            return
+        where = f"{self.url}{path}"
+        if answer.status_code in _RETRYABLE or answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
+            raise TransientFault(f"{where} answered {answer.status_code}: {_reason(answer)}")
+        if _is_switched_off(answer):
+            raise RefusedCommand(f"{where} does not exist: the engine's operator switched this route off")
+        raise RefusedCommand(f"{where} answered {answer.status_code}: {_reason(answer)}")
+
+
+def _request(model: str, salt: Salt | None, request_id: str, priority: int | None) -> dict[str, Any]:
+    body: dict[str, Any] = {"model": model, "max_tokens": 1, "temperature": 0, "request_id": request_id}
+    if salt is not None:
+        body["cache_salt"] = salt.value
+    if priority is not None:
+        body["priority"] = TOP_PRIORITY - priority  # vLLM runs lower values earlier
+    return body
+
+
+def _details(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (answer.get("usage") or {}).get("prompt_tokens_details") or {}
+
+
+def _warmed(answer: Mapping[str, Any]) -> Warmed:
+    details = _details(answer)
+    prompt_tokens = int((answer.get("usage") or {}).get("prompt_tokens") or 0)
+    return Warmed(prompt_tokens, details.get("cached_tokens"), details.get("created_cache_tokens"))
+
+
+def _is_switched_off(answer: httpx.Response) -> bool:
+    """A route that does not exist answers in another shape than an adapter that does not (production-stack #708)."""
+    if answer.status_code != httpx.codes.NOT_FOUND:
+        return False
+    try:
+        return bool(answer.json().get("detail") == _SWITCHED_OFF)
+    except (ValueError, AttributeError):
+        return True
+
+
+def _reason(answer: httpx.Response) -> str:
+    """The engine's own words, shortened; its messages quote lengths and names, not prompts or salts, except for
+    validation errors (type `Bad Request`), which quote the offending value and are left out."""
+    try:
+        error = answer.json()["error"]
+        kind, message = str(error["type"]), str(error["message"])
+    except (ValueError, KeyError, TypeError):
+        return answer.reason_phrase
+    if kind == "Bad Request":
+        return f"{kind} in field {error.get('param')}"
+    return f"{kind}: {message[:300]}"
+
+
+def _dial(endpoint: str, host: str) -> str:
+    """An endpoint that the engine bound to a wildcard, as seen from here."""
+    for wildcard in ("*", "0.0.0.0", "[::]"):
+        endpoint = endpoint.replace(f"//{wildcard}:", f"//{host}:")
+    return endpoint
