@@ -228,12 +228,28 @@ class FlinkApplication:
                 last = f"{health.state}, {health.tasks_running} of {health.tasks_total} tasks; {health.newest_failure}"
             except TransientFault as fault:
                 last = str(fault)
+                self._check_script()
             if not self.running:
                 raise StackFault(
                     f"the JobManager of {self.name} ended; {self.jobmanager.log}:\n{self.jobmanager.tail(25)}"
                 )
             time.sleep(0.2)
         raise StackFault(f"job {self.name} does not run after {deadline_s:.0f} s ({last}); see {self.jobmanager.log}")
+
+    def _check_script(self) -> None:
+        """Tell a script that raised from a job that is only slow to appear."""
+        rest = self.rest()
+        try:
+            failed = rest.script_failed()
+        except TransientFault:
+            return
+        finally:
+            rest.close()
+        if failed:
+            lines = [line for line in self.jobmanager.tail(400).splitlines() if not line.startswith("\tat ")]
+            traces = [at for at, line in enumerate(lines) if line.startswith("Traceback")]
+            shown = lines[traces[-1] : traces[-1] + 20] if traces else lines[-20:]
+            raise StackFault(f"the script of {self.name} failed; {self.jobmanager.log}:\n" + "\n".join(shown))
 
     def wait_checkpoint(self, more: int = 1, deadline_s: float = 120.0) -> Path:
         """Wait until `more` further checkpoints are complete; returns the newest."""
@@ -273,7 +289,7 @@ class FlinkApplication:
         self.taskmanager(index).kill()
 
     def restart_taskmanager(self, index: int = 0) -> None:
-        """Start one TaskManager afresh; what is left of the old one is ended. `wait_running` tells when the job is back."""
+        """Start one TaskManager afresh, ending what is left of the old. `wait_running` tells when the job is back."""
         self.taskmanager(index).stop(grace_s=0.0)
         self._start_taskmanager(index)
 

@@ -86,6 +86,10 @@ class FlinkRest:
         """Flink's overview of all jobs: jid, name, state, tasks, start-time, ..."""
         return list(self.get("/jobs/overview")["jobs"])
 
+    def script_failed(self) -> bool:
+        """Whether an application's script ended with an error before it submitted a job."""
+        return any(entry["status"] == "FAILED" for entry in self.get("/applications/overview")["applications"])
+
     def health(self, job_id: str) -> JobHealth:
         """State, tasks, restarts, checkpoints and newest failure of one job."""
         job = self.get(f"/jobs/{job_id}")

@@ -1,0 +1,36 @@
+# Thin, repeatable targets; the work is in deploy/*.sh and in the stoker command.
+SHELL := /bin/bash
+BIN := .venv/bin
+
+.PHONY: setup check test test-faults demo bench lock clean
+
+setup: ## environment, jars, model: everything the project runs on, without root
+	@deploy/setup.sh
+
+check: setup ## lint, types, pure tests: under two minutes
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q -m "not service and not slow and not faults"
+
+test: setup ## everything: check, then all tests with the real stack
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q --durations=15
+
+test-faults: setup ## every process killed at random moments, ten times each
+	STOKER_FAULT_ROUNDS=$${STOKER_FAULT_ROUNDS:-10} $(BIN)/pytest -q -m faults --durations=15
+
+demo: setup ## the whole path for two minutes; `make demo ARGS="--input ../shared/data --minutes 5"`
+	$(BIN)/stoker demo $(ARGS)
+
+bench: setup ## every figure beside its baseline; `make bench ARGS="schemas --json out.json"`
+	$(BIN)/stoker bench $(or $(ARGS),--all)
+
+lock: setup ## regenerate the locks of Python packages and jars; UPGRADE=1 takes the newest
+	deploy/lock.sh
+
+clean: ## stop the local stack and remove what set-up and tests made
+	-@[ ! -x $(BIN)/stoker ] || $(BIN)/stoker stack down --data
+	rm -rf .venv .tools .cache .stoker .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage build dist *.egg-info
