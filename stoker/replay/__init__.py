@@ -5,7 +5,7 @@ gateway would.
 """
 
 from stoker.replay.azure import AzureConfig, azure, read_arrivals
-from stoker.replay.blobs import BlobWriter, FreshBlobs
+from stoker.replay.blobs import FreshBlobs
 from stoker.replay.events import Marks
 from stoker.replay.gateway import Gateway, GatewayConfig, Salting, Seen, http_client
 from stoker.replay.generated import GeneratedConfig, TenantPlan, generated
@@ -16,7 +16,6 @@ from stoker.replay.turns import Piece, Turn, faster, until
 
 __all__ = [
     "AzureConfig",
-    "BlobWriter",
     "EventSink",
     "FreshBlobs",
     "Gateway",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import httpx
 import pytest
@@ -55,12 +55,17 @@ class Engine:
 
 
 class Texts:
+    """Remembers what was put."""
+
     def __init__(self) -> None:
         self.put_: list[tuple[str, str, str]] = []
 
-    async def put(self, scope: str, texts: Mapping[str, str], ttl_s: float) -> None:
-        assert ttl_s == 60
-        self.put_ += [(scope, name, text) for name, text in texts.items()]
+    def put(self, scope: str, blobs: Mapping[str, bytes], ttl_ms: int) -> None:
+        assert ttl_ms == 60_000
+        self.put_ += [(scope, name, text.decode()) for name, text in blobs.items()]
+
+    def get(self, scope: str, hashes: Sequence[str]) -> dict[str, bytes]:
+        return {name: text.encode() for at, name, text in self.put_ if at == scope and name in hashes}
 
 
 class Played:
@@ -86,7 +91,7 @@ class Played:
                 config,
                 REPLICAS,
                 publish or self.events.append,
-                FreshBlobs(self.texts, 60),
+                FreshBlobs(self.texts, 60_000),
                 ScopeMap(unknown="own"),
                 client,
             )
@@ -230,11 +235,11 @@ async def test_a_broker_that_refuses_stops_the_play_with_its_own_error() -> None
 async def test_a_fresh_text_is_not_written_again_until_half_its_life() -> None:
     now = 0.0
     texts = Texts()
-    blobs = FreshBlobs(texts, 60, clock_s=lambda: now)
+    blobs = FreshBlobs(texts, 60_000, clock_ms=lambda: now)
     await blobs.put("a", {"h": "text"})
     await blobs.put("a", {"h": "text"})
     await blobs.put("b", {"h": "text"})
     assert len(texts.put_) == 2
-    now = 31.0
+    now = 31_000.0
     await blobs.put("a", {"h": "text"})
     assert len(texts.put_) == 3
