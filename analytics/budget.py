@@ -1,0 +1,81 @@
+"""Budgets: buckets that fill with event time, one a scope and unit, by each scope's static share of its pool (D15)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from analytics.policy import PolicyBook
+from analytics.records import Record, Section, pack, path, unpack
+
+
+def shares(scopes: Iterable[str], policy: PolicyBook) -> dict[str, float]:
+    """Static share of each scope. What no policy has named is divided equally; more than the whole is scaled down.
+
+    Args:
+        scopes: those that may spend. A scope that is not among them reserves nothing.
+    """
+    named: dict[str, float] = {}
+    others = []
+    for scope in sorted(scopes):
+        share = policy.quota(scope).share
+        if share < 0:
+            others.append(scope)
+        else:
+            named[scope] = share
+    total = sum(named.values())
+    if total > 1:
+        return {**{scope: share / total for scope, share in named.items()}, **dict.fromkeys(others, 0.0)}
+    equal = (1 - total) / len(others) if others else 0.0
+    return {**named, **dict.fromkeys(others, equal)}
+
+
+class BucketRecord(Record, frozen=True, array_like=True):
+    """A bucket as it is kept: what it held after the last payment."""
+
+    scope: str
+    held: float
+    at_ms: int
+
+
+class Budget:
+    """Buckets of one unit, one a scope. A new one is full.
+
+    What costs more than a full bucket is paid by a full one and leaves a debt: the average holds, and nothing is too
+    large for ever. Buckets change only by payments and refunds, so that nothing is written while time merely passes.
+    """
+
+    def __init__(self, store: Section) -> None:
+        self._store = store
+        self._held: dict[str, tuple[float, int]] = {}
+
+    def held(self, scope: str, rate_per_s: float, burst: float, at_ms: int) -> float:
+        """What the bucket holds at a time; negative in debt."""
+        held = self._held.get(scope)
+        if held is None:
+            return burst
+        return min(burst, held[0] + rate_per_s * max(0, at_ms - held[1]) / 1000)
+
+    def pay(self, scope: str, cost: float, rate_per_s: float, burst: float, at_ms: int) -> bool:
+        """Pays if the bucket can, and says whether it did."""
+        held = self.held(scope, rate_per_s, burst, at_ms)
+        if burst <= 0 or held < min(cost, burst):
+            return False
+        self._set(scope, held - cost, at_ms)
+        return True
+
+    def refund(self, scope: str, amount: float) -> None:
+        """Gives back what a command did not use; a bucket that has been full in between holds no more for it."""
+        held = self._held.get(scope)
+        if held is not None and amount > 0:
+            self._set(scope, held[0] + amount, held[1])
+
+    def restore(self, blob: bytes) -> None:
+        """Takes back one bucket."""
+        record = unpack(blob, BucketRecord)
+        self._held[record.scope] = (record.held, record.at_ms)
+
+    def _set(self, scope: str, held: float, at_ms: int) -> None:
+        before = self._held.get(scope)
+        at_ms = max(at_ms, before[1]) if before else at_ms
+        self._held[scope] = (held, at_ms)
+        self._store.put(path(scope), pack(BucketRecord(1, scope, held, at_ms)))
