@@ -35,7 +35,7 @@ _SALT_FORBIDDEN = frozenset("@/\\\0")
 
 @dataclass(frozen=True)
 class FakeRequest:
-    """One request that a fake engine answered."""
+    """One request that a fake engine answered. `created_tokens` counts what was not resident before."""
 
     request_id: str
     model: str
@@ -110,8 +110,7 @@ class FakeEngine:
     ) -> Warmed:
         """As the contract says; created tokens are told."""
         ids = _message_ids(messages, tools)
-        warmed = await self._request(model, ids, adapter, salt, request_id, priority, timeout_s)
-        return Warmed(warmed.prompt_tokens, warmed.cached_tokens, warmed.created_tokens)
+        return self._told(await self._request(model, ids, adapter, salt, request_id, priority, timeout_s), True)
 
     async def warm_tokens(
         self,
@@ -126,8 +125,7 @@ class FakeEngine:
     ) -> Warmed:
         """As the contract says; like vLLM it does not tell created tokens here."""
         ids = _text_ids(tokens) if isinstance(tokens, str) else tuple(tokens)
-        warmed = await self._request(model, ids, adapter, salt, request_id, priority, timeout_s)
-        return Warmed(warmed.prompt_tokens, warmed.cached_tokens, None)
+        return self._told(await self._request(model, ids, adapter, salt, request_id, priority, timeout_s), False)
 
     async def resident(
         self,
@@ -141,9 +139,8 @@ class FakeEngine:
     ) -> Warmed:
         """A one-token request, as with a real engine."""
         ids = tuple(prompt.ids) if isinstance(prompt, Tokens) else await self.tokenize(model, prompt)
-        warmed = await self._request(model, ids, adapter, salt, request_id, None, timeout_s)
-        created = warmed.created_tokens if isinstance(prompt, Messages) else None
-        return Warmed(warmed.prompt_tokens, warmed.cached_tokens, created)
+        request = await self._request(model, ids, adapter, salt, request_id, None, timeout_s)
+        return self._told(request, isinstance(prompt, Messages))
 
     async def tokenize(self, model: str, prompt: Messages | Text, *, timeout_s: float | None = None) -> tuple[int, ...]:
         """One id a word, and one at each end of a message."""
@@ -228,6 +225,11 @@ class FakeEngine:
         """Requests go on."""
         self._awake.set()
 
+    def _told(self, request: FakeRequest, chat: bool) -> Warmed:
+        """Usage as vLLM counts it: full blocks minus hits, and created tokens for chat only."""
+        full = request.prompt_tokens // self.block_tokens * self.block_tokens
+        return Warmed(request.prompt_tokens, request.cached_tokens, full - request.cached_tokens if chat else None)
+
     def _fail_if_told(self) -> None:
         if self._closed:
             raise TransientFault("the engine was closed")
@@ -309,8 +311,9 @@ class FakeEngine:
             )
         self._query_tokens += len(ids)
         self._hit_tokens += hits * size
-        told = len(ids) // size * size - hits * size
-        return FakeRequest(request_id, model, len(ids), hits * size, told, priority, salt is not None), happened
+        created_tokens = len(stored) * size
+        request = FakeRequest(request_id, model, len(ids), hits * size, created_tokens, priority, salt is not None)
+        return request, happened
 
     async def _happened(self, events: Sequence[KvEvent]) -> None:
         async with self._changed:
