@@ -1,0 +1,123 @@
+"""Queries become vectors in Redis: one model call a batch, one round trip for texts and vectors each.
+
+What Redis does not take is dropped and counted, never waited for: a warm-up may be missed, a request stream may not be
+held up. The model is loaded once per process.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from analytics.envelopes import Embedded, EmbedRequest
+from connectors.encoders.base import Encoder
+from connectors.redis.base import Blobs, Vector, Vectors
+from connectors.settings import EncoderSettings, RedisSettings
+from schemas.errors import StokerError
+
+PAUSE_MS = 1_000
+"""After a failure Redis is left alone for so long: each attempt could block the stream for its time-out."""
+
+
+@dataclass(frozen=True)
+class EmbedConfig:
+    """How queries are embedded.
+
+    Attributes:
+        batch: queries in one model call, at most.
+        wait_ms: how long a query waits for others, wall time.
+        life_ms: how long text and vector stay in Redis, wall time; longer than any command that names them.
+    """
+
+    batch: int
+    wait_ms: int
+    life_ms: int
+
+
+class Embedder:
+    """Encoder, Redis and the little that is remembered about its failures.
+
+    Args:
+        config: see `EmbedConfig`.
+        encoder, vectors, blobs: the ports.
+    """
+
+    def __init__(self, config: EmbedConfig, encoder: Encoder, vectors: Vectors, blobs: Blobs) -> None:
+        self._config = config
+        self._encoder = encoder
+        self._vectors = vectors
+        self._blobs = blobs
+        self._closed_until_ms = 0
+
+    def embed(self, requests: Sequence[EmbedRequest], now_ms: int) -> list[Embedded]:
+        """Embeds what has no vector yet and stores text and vector of all.
+
+        Args:
+            requests: any scopes mixed; each is stored in its own scope's keys.
+            now_ms: wall time.
+
+        Returns:
+            One result per request that is in Redis now; fewer than asked for where Redis failed.
+        """
+        if now_ms < self._closed_until_ms:
+            return []
+        by_scope: dict[str, dict[str, EmbedRequest]] = defaultdict(dict)
+        for request in requests:
+            by_scope[request.scope][request.query] = request
+        done: list[Embedded] = []
+        try:
+            known = {scope: self._known(scope, list(wanted)) for scope, wanted in by_scope.items()}
+            fresh = self._encoded(
+                [r for scope, some in by_scope.items() for r in some.values() if r.query not in known[scope]]
+            )
+            for scope, wanted in by_scope.items():
+                done += self._stored(scope, wanted, fresh.get(scope, {}))
+        except StokerError:
+            self._closed_until_ms = now_ms + PAUSE_MS
+        return done
+
+    def _known(self, scope: str, queries: list[str]) -> dict[str, Vector]:
+        return self._vectors.get(scope, self._encoder.fingerprint, queries)
+
+    def _encoded(self, requests: list[EmbedRequest]) -> dict[str, dict[str, Vector]]:
+        found: dict[str, dict[str, Vector]] = defaultdict(dict)
+        if requests:
+            matrix = self._encoder.encode([request.text for request in requests])
+            for request, vector in zip(requests, matrix, strict=True):
+                found[request.scope][request.query] = vector
+        return found
+
+    def _stored(self, scope: str, wanted: dict[str, EmbedRequest], fresh: dict[str, Vector]) -> list[Embedded]:
+        texts = {query: request.text.encode() for query, request in wanted.items()}
+        self._blobs.put(scope, texts, self._config.life_ms)
+        self._vectors.put(scope, self._encoder.fingerprint, fresh, self._config.life_ms)
+        return [
+            Embedded(
+                scope=scope,
+                query=query,
+                fingerprint=self._encoder.fingerprint,
+                dimension=self._encoder.dimension,
+                text_bytes=len(texts[query]),
+                at_ms=request.at_ms,
+                trigger=request.trigger,
+            )
+            for query, request in wanted.items()
+        ]
+
+
+@cache
+def encoder_of(settings: EncoderSettings) -> Encoder:
+    """The process's one encoder of these settings; loading it takes about a second."""
+    from connectors.encoders import open_encoder
+
+    return open_encoder(settings)
+
+
+def open_embedder(config: EmbedConfig, encoder: EncoderSettings, redis: RedisSettings) -> Embedder:
+    """The embedder of a subtask, on a real Redis."""
+    from connectors.redis import RedisBlobs, RedisVectors, sync_client
+
+    client = sync_client(redis)
+    return Embedder(config, encoder_of(encoder), RedisVectors(client), RedisBlobs(client))

@@ -1,0 +1,70 @@
+"""Operator 2: one `Demand` per shard, restored from keyed state on first touch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyflink.datastream import RuntimeContext
+from pyflink.datastream.functions import KeyedBroadcastProcessFunction
+
+from analytics.demand import Demand
+from analytics.facts import shard_of
+from jobs.policies import BroadcastPolicies
+from jobs.settings import JobSettings
+from jobs.state import Marker, check_marker, open_log_store, open_marker
+from jobs.streams import policy_state
+from jobs.timers import Alarms, event_time_ms
+
+
+class DemandOperator(KeyedBroadcastProcessFunction):
+    """Facts in, envelopes out. Side outputs are the next operator's: a timer here cannot use them (stack.md, trap 13).
+
+    Args:
+        settings: the JSON of the job's settings.
+    """
+
+    def __init__(self, settings: str) -> None:
+        self._settings = settings
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Opens state; live shards are caches of it."""
+        settings = JobSettings.from_json(self._settings)
+        self._config = settings.demand()
+        self._marker = Marker(settings.warmup.shards)
+        self._marker_state = open_marker(runtime_context)
+        self._store = open_log_store(runtime_context, self._config.logs)
+        self._policies = BroadcastPolicies(policy_state(), settings.policy_defaults())
+        self._alarms = Alarms()
+        self._live: dict[int, Demand] = {}
+
+    def _shard(self, shard: int) -> Demand:
+        found = self._live.get(shard)
+        if found is None:
+            check_marker(self._marker_state, self._marker)
+            found = self._live[shard] = Demand(self._config, shard, self._store)
+        return found
+
+    def process_element(self, value: bytes, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext) -> Sequence[bytes]:
+        """One fact."""
+        key = shard_of(value)
+        demand = self._shard(key)
+        timers = ctx.timer_service()
+        out = demand.on_fact(value, event_time_ms(timers), self._policies.book(ctx))
+        self._alarms.arm(key, demand.next_timer_ms, timers)
+        return out
+
+    def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext) -> Sequence[bytes]:
+        """A slide of the current shard has ended."""
+        key = int(ctx.get_current_key())
+        demand = self._shard(key)
+        if not Alarms.due(timestamp, demand.next_timer_ms):
+            return ()
+        out = demand.on_timer(timestamp, self._policies.book(ctx))
+        self._alarms.arm(key, demand.next_timer_ms, ctx.timer_service())
+        return out
+
+    def process_broadcast_element(self, value: bytes, ctx: KeyedBroadcastProcessFunction.Context) -> Sequence[Any]:
+        """One policy."""
+        self._policies.apply(value, ctx)
+        return ()

@@ -1,0 +1,65 @@
+"""Operator 4: queries wait a few milliseconds for company, then one model call makes their vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyflink.datastream import KeyedProcessFunction, RuntimeContext
+
+from analytics.envelopes import EmbedRequest, Tag, open_as, seal
+from jobs.embedding import open_embedder
+from jobs.settings import JobSettings
+from jobs.state import open_list
+
+
+class EmbedOperator(KeyedProcessFunction):
+    """Embedding requests in, `Embedded` envelopes for the Redis pool out. Every waiting request is in state.
+
+    Args:
+        settings: the JSON of the job's settings.
+    """
+
+    def __init__(self, settings: str) -> None:
+        self._settings = settings
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Opens state, loads the model and connects to Redis (on first use)."""
+        settings = JobSettings.from_json(self._settings)
+        self._config = settings.embedding()
+        self._pool = settings.redis.pool_key
+        self._waiting = open_list(runtime_context, "waiting")
+        self._count: dict[int, int] = {}
+        self._embedder = open_embedder(self._config, settings.encoder, settings.redis)
+        group = runtime_context.get_metrics_group()
+        self._embedded = group.counter("stoker_embedded")
+        self._dropped = group.counter("stoker_embeds_dropped")
+
+    def process_element(self, value: bytes, ctx: KeyedProcessFunction.Context) -> Sequence[bytes]:
+        """One request: the first of a batch sets the timer, the last one flushes."""
+        key = int(ctx.get_current_key())
+        waiting = self._count.get(key)
+        if waiting is None:
+            waiting = sum(1 for _ in self._waiting.get() or ())
+        self._waiting.add(bytes(value))
+        self._count[key] = waiting + 1
+        timers = ctx.timer_service()
+        if waiting + 1 >= self._config.batch:
+            return self._flush(key, timers.current_processing_time())
+        if waiting == 0:
+            timers.register_processing_time_timer(timers.current_processing_time() + self._config.wait_ms)
+        return ()
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Sequence[bytes]:
+        """The oldest request has waited long enough."""
+        return self._flush(int(ctx.get_current_key()), timestamp)
+
+    def _flush(self, key: int, now_ms: int) -> Sequence[bytes]:
+        requests = [open_as(bytes(envelope), EmbedRequest) for envelope in self._waiting.get() or ()]
+        self._waiting.clear()
+        self._count[key] = 0
+        if not requests:
+            return ()
+        done = self._embedder.embed(requests, now_ms)
+        self._embedded.inc(len(done))
+        self._dropped.inc(len({(r.scope, r.query) for r in requests}) - len(done))
+        return [seal(Tag.EMBEDDED, self._pool, embedded) for embedded in done]

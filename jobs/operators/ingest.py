@@ -1,0 +1,40 @@
+"""Operator 1: every record of the data topics becomes a fact, a control envelope or a dead letter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyflink.datastream import ProcessFunction, RuntimeContext
+
+from analytics.ingest import Ingest
+from jobs.operators.exits import dead_letter_row
+from jobs.operators.tags import CONTROL, DEAD
+from jobs.settings import JobSettings
+
+
+class IngestOperator(ProcessFunction):
+    """Facts go on; control envelopes and dead letters leave by the side.
+
+    Args:
+        settings: the JSON of the job's settings.
+    """
+
+    def __init__(self, settings: str) -> None:
+        self._settings = settings
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Builds the decision."""
+        self._ingest = Ingest(JobSettings.from_json(self._settings).ingest())
+        self._dead = runtime_context.get_metrics_group().counter("stoker_dead_letters")
+
+    def process_element(self, value: bytes, ctx: ProcessFunction.Context) -> Iterator[Any]:
+        """One record; its time on the topic is the element's timestamp."""
+        read = self._ingest.on_record(value, ctx.timestamp())
+        if read.fact is not None:
+            yield read.fact
+        if read.control is not None:
+            yield CONTROL, read.control
+        if read.dead is not None:
+            self._dead.inc()
+            yield DEAD, dead_letter_row(read.dead)

@@ -1,0 +1,47 @@
+"""Before the broadcast: a policy record that cannot be read becomes a dead letter instead of a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyflink.datastream import ProcessFunction, RuntimeContext
+
+from jobs.operators.exits import dead_letter_row
+from jobs.operators.tags import DEAD
+from schemas import DeadLetter, PoisonMessage, Policy, decode, encode
+from schemas.canonical import dead_id
+from schemas.topics import POLICY
+
+
+class PolicyGate(ProcessFunction):
+    """Valid policies go on, dead letters leave by the side."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Registers the counter."""
+        self._dead = runtime_context.get_metrics_group().counter("stoker_dead_letters")
+
+    def process_element(self, value: bytes, ctx: ProcessFunction.Context) -> Iterator[Any]:
+        """One record of warmup.policy."""
+        try:
+            decode(value, Policy)
+        except PoisonMessage as poison:
+            self._dead.inc()
+            yield DEAD, dead_letter_row(_letter(value, ctx.timestamp(), poison))
+        else:
+            yield value
+
+
+def _letter(value: bytes, record_ms: int, poison: PoisonMessage) -> bytes:
+    at_ms = max(0, record_ms)
+    return encode(
+        DeadLetter(
+            dead_id=dead_id(POLICY.name, value, at_ms),
+            at_ms=at_ms,
+            source_topic=POLICY.name,
+            reason=poison.reason,
+            path=poison.path[:256],
+            detail=poison.detail[:256],
+            size=len(value),
+        )
+    )

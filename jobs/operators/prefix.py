@@ -1,0 +1,59 @@
+"""Operator 3: one `PrefixTree` per scope."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyflink.datastream import KeyedProcessFunction, RuntimeContext
+
+from analytics.envelopes import PrefixDelta, key_of, open_as
+from analytics.prefixes import PrefixTree
+from jobs.settings import JobSettings
+from jobs.state import Marker, check_marker, open_map_store, open_marker
+from jobs.timers import Alarms
+
+
+class PrefixOperator(KeyedProcessFunction):
+    """Deltas in, candidates out.
+
+    Args:
+        settings: the JSON of the job's settings.
+    """
+
+    def __init__(self, settings: str) -> None:
+        self._settings = settings
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Opens state; live trees are caches of it."""
+        settings = JobSettings.from_json(self._settings)
+        self._config = settings.prefixes()
+        self._marker = Marker(settings.warmup.shards)
+        self._marker_state = open_marker(runtime_context)
+        self._store = open_map_store(runtime_context)
+        self._alarms = Alarms()
+        self._live: dict[str, PrefixTree] = {}
+
+    def _tree(self, scope: str) -> PrefixTree:
+        found = self._live.get(scope)
+        if found is None:
+            check_marker(self._marker_state, self._marker)
+            found = self._live[scope] = PrefixTree(self._config, self._store)
+        return found
+
+    def process_element(self, value: bytes, ctx: KeyedProcessFunction.Context) -> Sequence[bytes]:
+        """One delta of one shard."""
+        scope = key_of(value)
+        tree = self._tree(scope)
+        tree.on_delta(open_as(value, PrefixDelta))
+        self._alarms.arm(scope, tree.next_timer_ms, ctx.timer_service())
+        return ()
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Sequence[bytes]:
+        """A slide has ended: what is hot now."""
+        scope = str(ctx.get_current_key())
+        tree = self._tree(scope)
+        if not Alarms.due(timestamp, tree.next_timer_ms):
+            return ()
+        out = tree.on_timer(timestamp)
+        self._alarms.arm(scope, tree.next_timer_ms, ctx.timer_service())
+        return out

@@ -1,0 +1,34 @@
+"""Chained behind demand: the first byte of an envelope says where it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyflink.datastream import ProcessFunction, RuntimeContext
+
+from analytics.envelopes import Tag, body_of, key_of, tag_of
+from jobs.operators.tags import DELTAS, EMBEDS, INSIGHTS
+from jobs.streams import keyed
+
+
+class Route(ProcessFunction):
+    """Partials go on to plan; deltas, embedding requests and insights leave by the side."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Registers the counter."""
+        self._embeds = runtime_context.get_metrics_group().counter("stoker_embed_requests")
+
+    def process_element(self, value: bytes, ctx: ProcessFunction.Context) -> Iterator[Any]:
+        """One envelope of demand."""
+        del ctx
+        tag = tag_of(value)
+        if tag == Tag.PARTIAL:
+            yield value
+        elif tag == Tag.DELTA:
+            yield DELTAS, value
+        elif tag == Tag.EMBED:
+            self._embeds.inc()
+            yield EMBEDS, value
+        else:
+            yield INSIGHTS, keyed(key_of(value), body_of(value))

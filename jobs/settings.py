@@ -1,0 +1,208 @@
+"""Settings of the jobs: sections of `stoker.toml`, the environment (`STOKER_SECTION__KEY`), and what they become.
+
+Every duration of event time is given at scale 1; `time_scale` divides all of them in `Timing` and in the configs that
+`JobSettings` builds, and nowhere else. The JSON of the settings is what operators get through their constructors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from analytics.scopes import ScopeMap
+from connectors.configuration import load
+from connectors.settings import EncoderSettings, KafkaSettings, RedisSettings, Section
+
+if TYPE_CHECKING:  # imported by the builders: the command line reads settings without loading the decisions
+    from analytics.demand import DemandConfig
+    from analytics.ingest import IngestConfig
+    from analytics.planning import PlanConfig
+    from analytics.policy import PolicyDefaults
+    from analytics.prefixes import PrefixConfig
+    from jobs.embedding import EmbedConfig
+
+MAX_PARALLELISM = 720
+"""Key groups of every operator, fixed for ever: another number makes every savepoint unreadable."""
+
+
+class ScopeSettings(Section):
+    """Which scope a tenant belongs to (DESIGN §4)."""
+
+    version: str = Field(default="1", description="Version of this mapping, for people.")
+    tenants: dict[str, str] = Field(default={}, description="Tenant to scope; tenants with the same scope share.")
+    unknown: Literal["default", "own", "reject"] = Field(
+        default="default",
+        description="A tenant that is not listed joins scope 'default', gets a scope of its own, or is rejected.",
+    )
+    small: frozenset[str] = Field(
+        default=frozenset(), description="Scopes with little demand: one shard holds each of them."
+    )
+
+    def build(self) -> ScopeMap:
+        """The mapping that analytics uses."""
+        return ScopeMap(self.version, dict(self.tenants), self.unknown, self.small)
+
+
+class WarmupSettings(Section):
+    """The job `warmup`. Durations are event time at scale 1, unless said otherwise."""
+
+    time_scale: float = Field(
+        default=1.0, ge=1.0, le=1_000.0, description="Shortens every window, pane, life and interval (1 to 1,000)."
+    )
+    shards: int = Field(
+        default=32, ge=1, le=4_096, description="Demand shards; fixed for the life of a state (1 to 4,096)."
+    )
+    embed_shards: int = Field(
+        default=4, ge=1, le=64, description="Buffers that queries wait in for a model call (1 to 64)."
+    )
+    embed_batch: int = Field(default=16, ge=1, le=64, description="Queries in one model call, at most (1 to 64).")
+    embed_wait_ms: int = Field(
+        default=10, ge=1, le=1_000, description="How long a query waits for others, wall time in ms (1 to 1,000)."
+    )
+    vector_life_ms: int = Field(
+        default=21_600_000,
+        ge=600_000,
+        le=604_800_000,
+        description="How long the job's own texts and vectors stay in Redis, in ms (600,000 to 604,800,000).",
+    )
+    max_skew_ms: int = Field(
+        default=30_000,
+        ge=1_000,
+        le=3_600_000,
+        description="Largest difference of event time and record time, wall time in ms (1,000 to 3,600,000).",
+    )
+    pane_ms: int = Field(default=10_000, ge=1_000, le=60_000, description="Length of a pane in ms (1,000 to 60,000).")
+    out_of_orderness_ms: int = Field(
+        default=5_000, ge=0, le=60_000, description="How far the watermark stays behind, in ms (0 to 60,000)."
+    )
+    idle_ms: int = Field(
+        default=5_000,
+        ge=1_000,
+        le=300_000,
+        description="A partition quiet for so long no longer holds event time back, wall time in ms (1,000 to 300,000).",
+    )
+    start: Literal["earliest", "latest", "committed"] = Field(
+        default="earliest", description="Where a job without savepoint begins; committed: the group's offsets."
+    )
+    checkpoint_ms: int = Field(
+        default=5_000,
+        ge=500,
+        le=600_000,
+        description="Checkpoint interval where the cluster sets none, in ms (500 to 600,000).",
+    )
+    keep_payload: bool = Field(
+        default=False, description="Dead letters carry the record itself, which may hold prompts."
+    )
+    connector_jars: tuple[Path, ...] = Field(
+        default=(), description="Jars of the Kafka connector, where the cluster has none in its lib folder."
+    )
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Event time as the sources make it, scaled. All in ms.
+
+    Attributes:
+        out_of_orderness_ms: how far the watermark stays behind the newest record of a partition.
+        idle_ms: wall time after which a quiet partition is left out; not scaled, because fetching takes its time.
+        drift_ms: how far a partition may run ahead of the slowest one.
+    """
+
+    out_of_orderness_ms: int
+    idle_ms: int
+    drift_ms: int
+
+
+class JobSettings(BaseModel):
+    """What a job reads of `stoker.toml`. Sections of other parts are left to them."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+
+    kafka: KafkaSettings = KafkaSettings()
+    redis: RedisSettings = RedisSettings()
+    encoder: EncoderSettings = EncoderSettings()
+    scopes: ScopeSettings = ScopeSettings()
+    warmup: WarmupSettings = WarmupSettings()
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The settings that `to_json` wrote; neither environment nor file is read."""
+        return cls.model_validate_json(text)
+
+    def to_json(self) -> str:
+        """What an operator's constructor gets. Holds references to secrets, never a secret."""
+        return self.model_dump_json()
+
+    def scaled(self, duration_ms: int) -> int:
+        """A duration of event time at this time scale, at least one millisecond."""
+        return max(1, round(duration_ms / self.warmup.time_scale))
+
+    def ingest(self) -> IngestConfig:
+        """How records are read."""
+        from analytics.ingest import IngestConfig
+
+        return IngestConfig(
+            shards=self.warmup.shards,
+            scopes=self.scopes.build(),
+            max_skew_ms=self.warmup.max_skew_ms,
+            keep_payload=self.warmup.keep_payload,
+            topic_prefix=self.kafka.topic_prefix,
+        )
+
+    def demand(self) -> DemandConfig:
+        """How demand is counted."""
+        from analytics.demand import DemandConfig
+
+        return DemandConfig(shards=self.warmup.shards, pane_ms=self.scaled(self.warmup.pane_ms))
+
+    def prefixes(self) -> PrefixConfig:
+        """How hot prefixes are found."""
+        from analytics.prefixes import PrefixConfig
+
+        return PrefixConfig(slide_ms=self.warmup.pane_ms, time_scale=self.warmup.time_scale)
+
+    def planning(self) -> PlanConfig:
+        """How warm-ups are chosen."""
+        from analytics.planning import PlanConfig
+
+        return PlanConfig()
+
+    def policy_defaults(self) -> PolicyDefaults:
+        """What holds where no policy says otherwise."""
+        from analytics.policy import PolicyDefaults
+
+        return PolicyDefaults()
+
+    def embedding(self) -> EmbedConfig:
+        """How queries are embedded."""
+        from jobs.embedding import EmbedConfig
+
+        return EmbedConfig(
+            batch=self.warmup.embed_batch,
+            wait_ms=self.warmup.embed_wait_ms,
+            life_ms=max(60_000, self.scaled(self.warmup.vector_life_ms)),
+        )
+
+    @property
+    def timing(self) -> Timing:
+        """Event time in the sources."""
+        return Timing(
+            out_of_orderness_ms=round(self.warmup.out_of_orderness_ms / self.warmup.time_scale),
+            idle_ms=self.warmup.idle_ms,
+            drift_ms=2 * self.warmup.max_skew_ms,
+        )
+
+
+def load_settings(path: Path | None) -> JobSettings:
+    """Reads a `stoker.toml` (or none) and the environment, which goes before it.
+
+    Raises:
+        BrokenConfiguration: the file is missing or no TOML, a key is unknown, or a value is not allowed.
+    """
+    settings = load(JobSettings, path)
+    # A TaskManager runs in another folder.
+    encoder = settings.encoder.model_copy(update={"model": settings.encoder.model.absolute()})
+    return settings.model_copy(update={"encoder": encoder})

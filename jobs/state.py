@@ -1,0 +1,157 @@
+"""What operators keep in Flink: the stores of `analytics` over keyed state, and the marker that guards a restore.
+
+Keyed state shows the current key only, so one store object serves every key of its operator and must be used while that
+key is current. Values are bytes of our own encoding, declared as PICKLED_BYTE_ARRAY because thread mode can hold nothing
+else in keyed state (stack.md, trap 2); every value is turned into plain `bytes` before it goes in (pyflink.md, 49).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from schemas.errors import BrokenConfiguration
+
+STATE_VERSION = 1
+"""Of the layout of all keyed state. A change needs a migration, or a fresh start from the topics."""
+
+
+@dataclass(frozen=True)
+class Marker:
+    """What must not change between a savepoint and its restore; written once under every key.
+
+    Attributes:
+        shards: number of demand shards: another number sends a query to another shard, away from its history.
+        mode: of Python execution; process mode lays state out differently and would lose it silently (pyflink.md, 48).
+        version: of the layout.
+    """
+
+    shards: int
+    mode: str = "thread"
+    version: int = STATE_VERSION
+
+    @property
+    def blob(self) -> bytes:
+        """As it lies in state."""
+        return f"stoker/{self.version} mode={self.mode} shards={self.shards}".encode()
+
+
+class OneValue(Protocol):
+    """The part of Flink's ValueState that is used here."""
+
+    def value(self) -> Any: ...
+    def update(self, value: bytes) -> None: ...
+
+
+def check_marker(state: OneValue, marker: Marker) -> None:
+    """Compares the current key's marker with the job's, or writes it for a new key. Called on a key's first touch.
+
+    Raises:
+        BrokenConfiguration: the state was written by another layout, mode or number of shards.
+    """
+    held = state.value()
+    if held is None:
+        state.update(marker.blob)
+    elif bytes(held) != marker.blob:
+        raise BrokenConfiguration(
+            f"the restored state says '{bytes(held).decode()}', this job is '{marker.blob.decode()}': start it with the "
+            "settings (warmup.shards) and the version that the savepoint was taken with, or without --from-savepoint"
+        )
+
+
+class KeyedLogStore:
+    """A `LogStore` over one ListState per slot and a MapState. `append` costs one add and reads nothing.
+
+    Args:
+        logs: one ListState of bytes a slot.
+        blobs: MapState from long to bytes.
+    """
+
+    def __init__(self, logs: list[Any], blobs: Any) -> None:
+        self._logs = logs
+        self._blobs = blobs
+
+    def append(self, slot: int, entry: bytes) -> None:
+        """Adds an entry at the end of a slot's log."""
+        self._logs[slot].add(bytes(entry))
+
+    def read(self, slot: int) -> Iterable[bytes]:
+        """A slot's entries in order."""
+        return [bytes(entry) for entry in self._logs[slot].get() or ()]
+
+    def clear(self, slot: int) -> None:
+        """Empties a slot."""
+        self._logs[slot].clear()
+
+    def put(self, key: int, blob: bytes) -> None:
+        """Sets one blob."""
+        self._blobs.put(key, bytes(blob))
+
+    def remove(self, key: int) -> None:
+        """Removes one blob."""
+        self._blobs.remove(key)
+
+    def items(self) -> Iterable[tuple[int, bytes]]:
+        """All blobs of the current key."""
+        return [(int(key), bytes(blob)) for key, blob in self._blobs.items() or ()]
+
+
+class KeyedMapStore:
+    """A `MapStore` over a MapState from string to bytes."""
+
+    def __init__(self, records: Any) -> None:
+        self._records = records
+
+    def put(self, key: str, blob: bytes) -> None:
+        """Sets one record."""
+        self._records.put(key, bytes(blob))
+
+    def remove(self, key: str) -> None:
+        """Removes one record."""
+        self._records.remove(key)
+
+    def items(self) -> Iterable[tuple[str, bytes]]:
+        """All records of the current key."""
+        return [(str(key), bytes(blob)) for key, blob in self._records.items() or ()]
+
+
+def open_log_store(context: Any, slots: int) -> KeyedLogStore:
+    """The log store of a keyed operator; called in its `open`.
+
+    Args:
+        context: Flink's RuntimeContext.
+        slots: number of logs; part of the state's layout.
+    """
+    from pyflink.common import Types
+    from pyflink.datastream.state import ListStateDescriptor, MapStateDescriptor
+
+    value = Types.PICKLED_BYTE_ARRAY()
+    logs = [context.get_list_state(ListStateDescriptor(f"log-{slot}", value)) for slot in range(slots)]
+    return KeyedLogStore(logs, context.get_map_state(MapStateDescriptor("blobs", Types.LONG(), value)))
+
+
+def open_map_store(context: Any) -> KeyedMapStore:
+    """The map store of a keyed operator; called in its `open`."""
+    from pyflink.common import Types
+    from pyflink.datastream.state import MapStateDescriptor
+
+    return KeyedMapStore(
+        context.get_map_state(MapStateDescriptor("records", Types.STRING(), Types.PICKLED_BYTE_ARRAY()))
+    )
+
+
+def open_list(context: Any, name: str) -> Any:
+    """A ListState of bytes; called in `open`."""
+    from pyflink.common import Types
+    from pyflink.datastream.state import ListStateDescriptor
+
+    return context.get_list_state(ListStateDescriptor(name, Types.PICKLED_BYTE_ARRAY()))
+
+
+def open_marker(context: Any) -> Any:
+    """The ValueState that `check_marker` wants; called in `open`."""
+    from pyflink.common import Types
+    from pyflink.datastream.state import ValueStateDescriptor
+
+    return context.get_state(ValueStateDescriptor("marker", Types.PICKLED_BYTE_ARRAY()))

@@ -1,0 +1,128 @@
+"""Kafka sources and sinks of the jobs, their types, and the marks that route records between operators.
+
+Everything between operators is `bytes`; what goes to a topic is a row of (key, value), because the Python sink can only
+write a key that way. pyflink is imported inside: it costs seconds, and only a submission needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from connectors.kafka.security import flink_properties
+from connectors.settings import KafkaSettings
+from jobs.settings import Timing
+from schemas.topics import MAX_MESSAGE_BYTES, Topic
+
+POLICY_IDLE_MS = 1_000
+"""A quiet policy topic must not hold event time back longer than this (stack.md, trap 10)."""
+
+
+def bytes_type() -> Any:
+    """Type of everything that flows between operators."""
+    from pyflink.common import Types
+
+    return Types.PRIMITIVE_ARRAY(Types.BYTE())
+
+
+def keyed_type() -> Any:
+    """Type of what flows to a topic: a row of (key, value)."""
+    from pyflink.common import Types
+
+    return Types.ROW([bytes_type(), bytes_type()])
+
+
+def keyed(key: str, value: bytes) -> Any:
+    """One record for a topic."""
+    from pyflink.common import Row
+
+    return Row(key.encode(), value)
+
+
+def policy_state() -> Any:
+    """Descriptor of the broadcast state: policy entries as bytes, by scope / section / writer."""
+    from pyflink.common import Types
+    from pyflink.datastream.state import MapStateDescriptor
+
+    return MapStateDescriptor("policy", Types.STRING(), Types.PICKLED_BYTE_ARRAY())
+
+
+def data_watermarks(timing: Timing) -> Any:
+    """Event time of the data topics: record timestamps, per partition, in the source (stack.md, trap 11).
+
+    The alignment lets no partition run further ahead than `timing.drift_ms`. It is wider than the broker's bound on
+    future stamps, so that a hostile producer cannot make its partition wait for the others.
+    """
+    from pyflink.common import Duration, WatermarkStrategy
+
+    return (
+        WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(timing.out_of_orderness_ms))
+        .with_idleness(Duration.of_millis(timing.idle_ms))
+        .with_watermark_alignment("stoker-data", Duration.of_millis(timing.drift_ms), Duration.of_millis(200))
+    )
+
+
+def policy_watermarks() -> Any:
+    """Event time of the policy topic: idle as soon as it is quiet."""
+    from pyflink.common import Duration, WatermarkStrategy
+
+    return WatermarkStrategy.for_monotonous_timestamps().with_idleness(Duration.of_millis(POLICY_IDLE_MS))
+
+
+def source(kafka: KafkaSettings, topics: Sequence[Topic], group: str, start: str) -> Any:
+    """A source of record values. Null records (tombstones) are dropped by it.
+
+    Args:
+        kafka: where the broker is.
+        topics: what to read.
+        group: consumer group; offsets are committed to it at checkpoints, for people and for `start`.
+        start: `earliest`, `latest` or `committed` (earliest where the group has none); a savepoint's offsets go first.
+    """
+    from pyflink.common import ByteArraySchema
+    from pyflink.datastream.connectors.kafka import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaSource
+
+    offsets = {
+        "earliest": KafkaOffsetsInitializer.earliest,
+        "latest": KafkaOffsetsInitializer.latest,
+        "committed": lambda: KafkaOffsetsInitializer.committed_offsets(KafkaOffsetResetStrategy.EARLIEST),
+    }[start]
+    builder = (
+        KafkaSource.builder()
+        .set_bootstrap_servers(kafka.bootstrap)
+        .set_topics(*(kafka.topic(topic) for topic in topics))
+        .set_group_id(group)
+        .set_client_id_prefix(group)
+        .set_starting_offsets(offsets())
+        .set_value_only_deserializer(ByteArraySchema())
+    )
+    for name, value in flink_properties(kafka).items():
+        builder = builder.set_property(name, value)
+    # An oversized record must reach the dead letters instead of stopping its partition.
+    return builder.set_property("max.partition.fetch.bytes", str(2 * MAX_MESSAGE_BYTES)).build()
+
+
+def sink(kafka: KafkaSettings, topic: Topic) -> Any:
+    """A sink of (key, value) rows, at least once: what a command or insight says is idempotent by its own id."""
+    from pyflink.common.serialization import RowFieldExtractorSchema
+    from pyflink.datastream.connectors.base import DeliveryGuarantee
+    from pyflink.datastream.connectors.kafka import KafkaRecordSerializationSchema, KafkaSink
+
+    serializer = (
+        KafkaRecordSerializationSchema.builder()
+        .set_topic(kafka.topic(topic))
+        .set_key_serialization_schema(RowFieldExtractorSchema(0))
+        .set_value_serialization_schema(RowFieldExtractorSchema(1))
+        .build()
+    )
+    builder = (
+        KafkaSink.builder()
+        .set_bootstrap_servers(kafka.bootstrap)
+        .set_delivery_guarantee(DeliveryGuarantee.AT_LEAST_ONCE)
+        .set_record_serializer(serializer)
+        .set_property("linger.ms", str(kafka.linger_ms))
+        .set_property("delivery.timeout.ms", str(kafka.delivery_timeout_ms))
+        .set_property("max.request.size", str(MAX_MESSAGE_BYTES))
+    )
+    for name, value in flink_properties(kafka).items():
+        builder = builder.set_property(name, value)
+    return builder.build()

@@ -1,0 +1,115 @@
+"""The job `warmup` (DESIGN §1): from the topics of requests and executors to commands and insights.
+
+flink run -py jobs/warmup.py -- --config stoker.toml
+stoker submit warmup
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from analytics.envelopes import key_of
+from analytics.facts import shard_of
+from jobs.settings import MAX_PARALLELISM, JobSettings, load_settings
+from jobs.streams import bytes_type, data_watermarks, keyed_type, policy_state, policy_watermarks, sink, source
+from schemas.errors import StokerError
+from schemas.topics import COMMANDS, DEAD_LETTERS, INSIGHTS, OUTCOMES, POLICY, REQUESTS, RESIDENCY, REWARDS, TELEMETRY
+
+JOB = "warmup"
+DATA_TOPICS = (REQUESTS, REWARDS, TELEMETRY, OUTCOMES, RESIDENCY)
+
+
+def build(env: Any, settings: JobSettings) -> None:
+    """Adds the whole job to an environment. Every operator has a uid: savepoints find their state by it."""
+    from pyflink.common import Types
+
+    from jobs.operators import tags
+    from jobs.operators.demand import DemandOperator
+    from jobs.operators.embed import EmbedOperator
+    from jobs.operators.exits import Exits
+    from jobs.operators.ingest import IngestOperator
+    from jobs.operators.plan import PlanOperator
+    from jobs.operators.policy import PolicyGate
+    from jobs.operators.prefix import PrefixOperator
+    from jobs.operators.route import Route
+
+    kafka, config = settings.kafka, settings.to_json()
+    group, start, embed_shards = kafka.group(JOB), settings.warmup.start, settings.warmup.embed_shards
+    data, row = bytes_type(), keyed_type()
+
+    def embed_key(envelope: bytes) -> int:
+        return zlib.crc32(envelope[2 : 2 + envelope[1]]) % embed_shards
+
+    policy_records = env.from_source(
+        source(kafka, (POLICY,), f"{group}-policy", "earliest"), policy_watermarks(), "policy"
+    ).uid("policy")
+    gate = policy_records.process(PolicyGate(), data).uid("policy-gate").name("policy-gate")
+    policy = gate.broadcast(policy_state())
+
+    records = env.from_source(
+        source(kafka, DATA_TOPICS, group, start), data_watermarks(settings.timing), "records"
+    ).uid("records")
+    ingest = records.process(IngestOperator(config), data).uid("ingest").name("ingest")
+
+    demand = ingest.key_by(shard_of, Types.INT()).connect(policy).process(DemandOperator(config), data)
+    route = demand.uid("demand").name("demand").process(Route(), data).uid("route").name("route")
+
+    prefix = route.get_side_output(tags.DELTAS).key_by(key_of, Types.STRING()).process(PrefixOperator(config), data)
+    prefix = prefix.uid("prefix").name("prefix")
+
+    embed = route.get_side_output(tags.EMBEDS).key_by(embed_key, Types.INT()).process(EmbedOperator(config), data)
+    embed = embed.uid("embed").name("embed")
+
+    for_plan = route.union(prefix, embed, ingest.get_side_output(tags.CONTROL))
+    plan = for_plan.key_by(key_of, Types.STRING()).connect(policy).process(PlanOperator(config), data)
+    exits = plan.uid("plan").name("plan").process(Exits(), row).uid("exits").name("exits")
+
+    insights = route.get_side_output(tags.INSIGHTS).union(exits.get_side_output(tags.INSIGHTS))
+    dead = ingest.get_side_output(tags.DEAD).union(gate.get_side_output(tags.DEAD))
+    exits.sink_to(sink(kafka, COMMANDS)).uid("commands").name("commands")
+    insights.sink_to(sink(kafka, INSIGHTS)).uid("insights").name("insights")
+    dead.sink_to(sink(kafka, DEAD_LETTERS)).uid("dead-letters").name("dead-letters")
+
+
+def environment(settings: JobSettings, parallelism: int | None) -> Any:
+    """Flink's environment: thread mode, 720 key groups, and checkpoints where the cluster sets none."""
+    from pyflink.common import Configuration
+    from pyflink.datastream import CheckpointingMode, StreamExecutionEnvironment
+
+    configuration = Configuration()
+    configuration.set_string("python.execution-mode", "thread")
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    env.set_max_parallelism(MAX_PARALLELISM)
+    if parallelism is not None:
+        env.set_parallelism(parallelism)
+    if env.get_checkpoint_config().get_checkpoint_interval() <= 0:
+        env.enable_checkpointing(settings.warmup.checkpoint_ms, CheckpointingMode.EXACTLY_ONCE)
+    if settings.warmup.connector_jars:
+        env.add_jars(*(jar.absolute().as_uri() for jar in settings.warmup.connector_jars))
+    return env
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Builds and submits the job. Returns an exit code."""
+    parser = argparse.ArgumentParser(prog="warmup", description="Submits the job warmup to Flink.")
+    parser.add_argument("--config", type=Path, help="a stoker.toml; the environment goes before it")
+    parser.add_argument("--parallelism", type=int, help="else the cluster's default")
+    given = parser.parse_args(arguments)
+    try:
+        settings = load_settings(given.config)
+    except StokerError as error:
+        print(f"warmup: {error}", file=sys.stderr)
+        return error.exit_code
+    env = environment(settings, given.parallelism)
+    build(env, settings)
+    env.execute(JOB)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
