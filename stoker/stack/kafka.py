@@ -33,8 +33,8 @@ class KafkaConfig:
         partitions: default of a topic that is made without saying how many.
     """
 
-    port: int = 19092
-    controller_port: int = 19093
+    port: int = 9092
+    controller_port: int = 9093
     heap_mb: int = 512
     partitions: int = 4
 
@@ -66,7 +66,7 @@ class Kafka:
         """
         if self.process.pid is None:
             ports.demand_free(self.config.port, "Kafka", "--kafka-port")
-            ports.demand_free(self.config.controller_port, "Kafka's controller", "--kafka-port")
+            ports.demand_free(self.config.controller_port, "Kafka's controller", "--kafka-controller-port")
             properties = self._data / "server.properties"
             properties.write_text(self._properties())
             self._format(properties)

@@ -42,7 +42,7 @@ class StateFolder:
     """The folder that holds everything one stack writes: data, logs and process records.
 
     Attributes:
-        root: absolute; created on first use.
+        root: absolute, without symbolic links; created on first use.
     """
 
     root: Path
@@ -50,7 +50,7 @@ class StateFolder:
     @classmethod
     def at(cls, root: Path | str = DEFAULT_STATE) -> StateFolder:
         """The state folder at `root`, with its subfolders made."""
-        folder = cls(Path(root).absolute())
+        folder = cls(Path(root).resolve())
         for path in (folder.root, folder.run, folder.logs):
             path.mkdir(parents=True, exist_ok=True)
         return folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Iterator
@@ -13,10 +14,25 @@ LOOPBACK = "127.0.0.1"
 
 
 def free_port() -> int:
-    """A port that nothing listens on now. Another process may take it before it is used: retry on a clash."""
-    with socket.socket() as listener:
-        listener.bind((LOOPBACK, 0))
-        return int(listener.getsockname()[1])
+    """A port that nothing listens on now. Another process may take it before it is used."""
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Different ports that nothing listens on now."""
+    with contextlib.ExitStack() as held:
+        listeners = [held.enter_context(socket.socket()) for _ in range(count)]
+        for listener in listeners:
+            listener.bind((LOOPBACK, 0))
+        return [int(listener.getsockname()[1]) for listener in listeners]
+
+
+def free_pair() -> int:
+    """A free port whose successor is free too."""
+    while True:
+        port = free_port()
+        if port < 65_535 and is_free(port + 1):
+            return port
 
 
 def answers(port: int, timeout_s: float = 0.5) -> bool:

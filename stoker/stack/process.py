@@ -122,6 +122,7 @@ class Process:
         """
         if self.pid is not None:
             return
+        self._end_leftovers()
         full = {**os.environ, **(env or {}), MARK: str(self._state.root), NAME_MARK: self.name}
         with self.log.open("ab") as log, interrupts_held():
             try:
@@ -176,10 +177,17 @@ class Process:
         self._wait_gone(grace_s)
         self.signal(signal.SIGKILL)
         self._wait_gone(10.0)
-        for pid in marked(self._state, self.name):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        self._end_leftovers()
         self._record_path.unlink(missing_ok=True)
+
+    def _end_leftovers(self) -> None:
+        """Kill children that outlived the process, and one whose record was never written."""
+        deadline = time.monotonic() + 10.0
+        while (left := marked(self._state, self.name)) and time.monotonic() < deadline:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
 
     def _wait_gone(self, deadline_s: float) -> None:
         deadline = time.monotonic() + deadline_s

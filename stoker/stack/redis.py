@@ -27,7 +27,7 @@ class RedisConfig:
         maxmemory: as Redis writes it; `noeviction`, so that a full cache is seen and not hidden.
     """
 
-    port: int = 16379
+    port: int = 6379
     maxmemory: str = "512mb"
 
 
@@ -96,7 +96,7 @@ class Redis:
         if self.process.pid is None:
             ports.demand_free(self.config.port, "Redis", "--redis-port")
             self.process.start([*server_command(), *self._settings()], cwd=self._data)
-        self.process.wait_ready(self._ready, ready_s)
+        self.process.wait_ready(self.ready, ready_s)
 
     def stop(self) -> None:
         """End it, saving its data; harmless when it does not run."""
@@ -115,7 +115,8 @@ class Redis:
         }
         return [word for key, value in settings.items() for word in (f"--{key}", value)]
 
-    def _ready(self) -> bool:
+    def ready(self) -> bool:
+        """Whether it answers and has loaded its data."""
         import redis
 
         try:
