@@ -1,0 +1,351 @@
+"""The engine port's contract, for the fake, the simulator and (STOKER_VLLM_URL) a real vLLM.
+
+A real one needs run-time LoRA updating, development mode and prompt token details; STOKER_VLLM_EVENTS gives its KV
+event endpoints as `tcp://host:port[,tcp://host:replay_port[,topic]]` where /kv_event_sources cannot be dialled from
+here, and STOKER_VLLM_LORA the path of an adapter. Every test makes its own prompts, so a server may be used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+import pytest_asyncio
+
+from connectors.engines import ChatMessage, Engine, EventSource, Gap, Messages, Salt, Text, Tokens
+from connectors.engines.fake import FakeEngine
+from connectors.engines.residency import BlockView
+from connectors.engines.vllm import VllmEngine
+from schemas.errors import RefusedCommand, TransientFault
+from stoker.simulator.process import RunningSimulator, simulator
+
+DEADLINE_S = 20.0
+URL = os.environ.get("STOKER_VLLM_URL")
+
+
+@dataclass
+class Target:
+    """An engine under test, and what a test needs to know of it."""
+
+    name: str
+    engine: Engine
+    model: str
+    block: int
+    adapter_path: str | None
+
+    def ids(self, tokens: int) -> list[int]:
+        """Fresh token ids that every vocabulary has."""
+        return [random.SystemRandom().randrange(300, 4000) for _ in range(tokens)]
+
+    def words(self, count: int) -> str:
+        """Fresh text of so many words."""
+        return " ".join(f"w{random.SystemRandom().randrange(10_000)}" for _ in range(count))
+
+
+@pytest.fixture(scope="module")
+def running_simulator() -> Iterator[RunningSimulator]:
+    with simulator("--block-tokens", "16", "--max-model-len", "2048", "--events-port", "0") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def adapter_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("adapter")
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 8}))
+    return str(folder)
+
+
+@pytest_asyncio.fixture(params=["fake", "simulator", "vllm"])
+async def target(request: pytest.FixtureRequest, adapter_path: str) -> AsyncIterator[Target]:
+    kind: str = request.param
+    path: str | None = adapter_path
+    if kind == "fake":
+        engine: Engine = FakeEngine(max_prompt_tokens=2047)
+    elif kind == "simulator":
+        engine = VllmEngine(request.getfixturevalue("running_simulator").url)
+    else:
+        if URL is None:
+            pytest.skip("STOKER_VLLM_URL is not set: no real vLLM to hold the contract against")
+        engine = VllmEngine(URL, timeout_s=120, event_sources=real_event_sources())
+        path = os.environ.get("STOKER_VLLM_LORA")
+    told = await engine.capabilities()
+    assert told.block_tokens is not None
+    yield Target(kind, engine, told.models[0], told.block_tokens, path)
+    await engine.close()
+
+
+def real_event_sources() -> list[EventSource] | None:
+    spelled = os.environ.get("STOKER_VLLM_EVENTS")
+    if not spelled:
+        return None
+    endpoint, replay, topic = (*spelled.split(","), "", "")[:3]
+    return [EventSource(0, endpoint, replay or None, topic or "kv-events")]
+
+
+def new_id() -> str:
+    return f"contract-{uuid.uuid4().hex}"
+
+
+async def until(condition: Callable[[], bool] | Callable[[], object], what: str) -> None:
+    """Wait for a condition, which may be a coroutine function."""
+    deadline = asyncio.get_running_loop().time() + DEADLINE_S
+    while True:
+        held = condition()
+        if asyncio.iscoroutine(held):
+            held = await held
+        if held:
+            return
+        assert asyncio.get_running_loop().time() < deadline, f"{what} did not happen within {DEADLINE_S:g} s"
+        await asyncio.sleep(0.05)
+
+
+async def test_capabilities_are_told_once(target: Target) -> None:
+    told = await target.engine.capabilities()
+    assert told is await target.engine.capabilities() or told == await target.engine.capabilities()
+    assert told.usage_details
+    assert told.runtime_adapters
+    assert told.sleep
+    assert told.num_blocks is not None
+    assert told.max_prompt_tokens is not None
+
+
+async def test_a_repeated_prompt_finds_its_full_blocks(target: Target) -> None:
+    ids = target.ids(5 * target.block + 3)
+    cold = await target.engine.warm_tokens(target.model, ids, request_id=new_id())
+    warm = await target.engine.warm_tokens(target.model, ids, request_id=new_id())
+    assert (cold.prompt_tokens, cold.cached_tokens) == (len(ids), 0)
+    assert (warm.prompt_tokens, warm.cached_tokens) == (len(ids), 5 * target.block)
+
+
+async def test_the_last_token_is_always_recomputed(target: Target) -> None:
+    ids = target.ids(4 * target.block)
+    await target.engine.warm_tokens(target.model, ids, request_id=new_id())
+    again = await target.engine.warm_tokens(target.model, ids, request_id=new_id())
+    assert again.cached_tokens == 3 * target.block
+
+
+async def test_a_prompt_below_one_block_is_never_a_hit(target: Target) -> None:
+    ids = target.ids(target.block - 1)
+    await target.engine.warm_tokens(target.model, ids, request_id=new_id())
+    again = await target.engine.warm_tokens(target.model, ids, request_id=new_id())
+    assert again.cached_tokens == 0
+
+
+async def test_warmed_messages_are_found_by_a_longer_chat(target: Target) -> None:
+    system: ChatMessage = {"role": "system", "content": target.words(6 * target.block)}
+    prefix = await target.engine.tokenize(target.model, Messages([system]))
+    cold = await target.engine.warm_messages(target.model, [system], request_id=new_id())
+    full = len(prefix) // target.block * target.block
+    assert cold.prompt_tokens == len(prefix)
+    assert (cold.cached_tokens, cold.created_tokens) == (0, full)
+    longer = [system, ChatMessage(role="user", content=target.words(3))]
+    seen = await target.engine.resident(target.model, Messages(longer), request_id=new_id())
+    assert seen.cached_tokens is not None
+    assert seen.cached_tokens >= full
+
+
+async def test_a_repeated_warm_up_creates_at_most_the_recomputed_block(target: Target) -> None:
+    messages: list[ChatMessage] = [{"role": "system", "content": target.words(4 * target.block)}]
+    first = await target.engine.warm_messages(target.model, messages, request_id=new_id())
+    second = await target.engine.warm_messages(target.model, messages, request_id=new_id())
+    assert first.created_tokens
+    assert second.created_tokens in (0, target.block)
+
+
+async def test_a_prefix_of_messages_is_a_prefix_of_tokens(target: Target) -> None:
+    messages: list[ChatMessage] = [
+        {"role": "system", "content": "Be short. "},
+        {"role": "user", "content": "  What is\n\na block?"},
+        {"role": "assistant", "content": "Some tokens."},
+    ]
+    whole = await target.engine.tokenize(target.model, Messages(messages))
+    for end in range(1, 3):
+        part = await target.engine.tokenize(target.model, Messages(messages[:end]))
+        assert whole[: len(part)] == part
+        assert len(part) < len(whole)
+
+
+async def test_tokens_of_messages_warm_the_same_blocks(target: Target) -> None:
+    messages: list[ChatMessage] = [{"role": "system", "content": target.words(4 * target.block)}]
+    ids = await target.engine.tokenize(target.model, Messages(messages))
+    await target.engine.warm_tokens(target.model, ids, request_id=new_id())
+    seen = await target.engine.resident(target.model, Messages(messages), request_id=new_id())
+    assert seen.cached_tokens == (len(ids) - 1) // target.block * target.block
+
+
+async def test_text_and_tokens_are_the_same_prompt(target: Target) -> None:
+    text = target.words(4 * target.block)
+    ids = await target.engine.tokenize(target.model, Text(text))
+    await target.engine.warm_tokens(target.model, text, request_id=new_id())
+    seen = await target.engine.resident(target.model, Tokens(ids), request_id=new_id())
+    assert seen.cached_tokens == (len(ids) - 1) // target.block * target.block
+    assert seen.created_tokens is None
+
+
+async def test_tools_are_part_of_the_prefix(target: Target) -> None:
+    messages: list[ChatMessage] = [{"role": "user", "content": target.words(3 * target.block)}]
+    function = {"name": target.words(1), "parameters": {"type": "object", "properties": {}}}
+    tools = [{"type": "function", "function": function}]
+    await target.engine.warm_messages(target.model, messages, tools=tools, request_id=new_id())
+    seen = await target.engine.resident(target.model, Messages(messages, tools), request_id=new_id())
+    assert seen.cached_tokens
+
+
+async def test_a_salt_makes_a_separate_tree(target: Target) -> None:
+    ids = target.ids(3 * target.block + 1)
+    salts = [Salt(uuid.uuid4().hex), Salt(uuid.uuid4().hex)]
+    await target.engine.warm_tokens(target.model, ids, salt=salts[0], request_id=new_id())
+    for salt, cached in ((None, 0), (salts[1], 0), (salts[0], 3 * target.block)):
+        seen = await target.engine.resident(target.model, Tokens(ids), salt=salt, request_id=new_id())
+        assert seen.cached_tokens == cached
+
+
+@pytest.mark.parametrize("salt", ["", "a/b", "x" * 129])
+async def test_a_bad_salt_is_refused_and_not_quoted(target: Target, salt: str) -> None:
+    with pytest.raises(RefusedCommand) as refused:
+        await target.engine.warm_tokens(target.model, target.ids(3), salt=Salt(salt), request_id=new_id())
+    assert not salt or salt not in str(refused.value)
+
+
+async def test_an_unknown_model_is_refused(target: Target) -> None:
+    with pytest.raises(RefusedCommand):
+        await target.engine.warm_tokens("none", target.ids(3), request_id=new_id())
+
+
+async def test_a_prompt_that_is_too_long_is_refused(target: Target) -> None:
+    limit = (await target.engine.capabilities()).max_prompt_tokens
+    assert limit is not None
+    with pytest.raises(RefusedCommand):
+        await target.engine.warm_tokens(target.model, [300] * (limit + 1), request_id=new_id())
+    with pytest.raises(RefusedCommand):
+        await target.engine.warm_tokens(target.model, [], request_id=new_id())
+
+
+async def test_a_missed_deadline_is_transient(target: Target) -> None:
+    with pytest.raises(TransientFault):
+        await target.engine.warm_tokens(target.model, target.ids(64), request_id=new_id(), timeout_s=0.0)
+
+
+async def test_priority_is_accepted(target: Target) -> None:
+    ids = target.ids(target.block)
+    for priority in (0, 999):
+        await target.engine.warm_tokens(target.model, ids, request_id=new_id(), priority=priority)
+
+
+async def test_concurrent_calls_all_answer(target: Target) -> None:
+    prompts = [target.ids(2 * target.block) for _ in range(8)]
+    calls = [target.engine.warm_tokens(target.model, ids, request_id=new_id()) for ids in prompts]
+    assert {warmed.prompt_tokens for warmed in await asyncio.gather(*calls)} == {2 * target.block}
+
+
+async def test_an_adapter_has_its_own_prefixes_and_goes_away(target: Target) -> None:
+    if target.adapter_path is None:
+        pytest.skip("STOKER_VLLM_LORA is not set: no adapter to load")
+    engine, name, path = target.engine, f"adapter-{uuid.uuid4().hex[:8]}", target.adapter_path
+    await engine.load_adapter(name, path)
+    await engine.load_adapter(name, path)
+    assert (name, path) in [(adapter.name, adapter.path) for adapter in await engine.adapters()]
+    with pytest.raises(RefusedCommand):
+        await engine.load_adapter(name, path + "-other")
+    ids = target.ids(2 * target.block + 1)
+    await engine.warm_tokens(target.model, ids, adapter=name, request_id=new_id())
+    base = await engine.resident(target.model, Tokens(ids), request_id=new_id())
+    tuned = await engine.resident(target.model, Tokens(ids), adapter=name, request_id=new_id())
+    assert (base.cached_tokens, tuned.cached_tokens) == (0, 2 * target.block)
+    await engine.unload_adapter(name)
+    await engine.unload_adapter(name)
+    assert name not in [adapter.name for adapter in await engine.adapters()]
+    with pytest.raises(RefusedCommand):
+        await engine.warm_tokens(target.model, ids, adapter=name, request_id=new_id())
+
+
+async def test_a_path_without_an_adapter_is_refused(target: Target) -> None:
+    if isinstance(target.engine, FakeEngine):
+        target.engine.adapter_paths = frozenset()
+    with pytest.raises(RefusedCommand):
+        await target.engine.load_adapter(f"none-{uuid.uuid4().hex[:8]}", "/nowhere/at/all")
+
+
+async def test_counters_grow_by_what_was_asked(target: Target) -> None:
+    ids = target.ids(4 * target.block + 2)
+    before = await target.engine.metrics()
+    await target.engine.warm_tokens(target.model, ids, request_id=new_id())
+    await target.engine.warm_tokens(target.model, ids, request_id=new_id())
+
+    async def counted() -> bool:
+        now = await target.engine.metrics()
+        queried = now.prefix_query_tokens - before.prefix_query_tokens
+        hit = now.prefix_hit_tokens - before.prefix_hit_tokens
+        first_tokens = now.ttft_s.since(before.ttft_s).count
+        return (queried, hit, first_tokens) == (2 * len(ids), 4 * target.block, 2)
+
+    await until(counted, "counting two prompts")
+    now = await target.engine.metrics()
+    assert now.block_tokens == target.block
+    assert now.blocks_total
+    assert now.sleeping is False
+
+
+async def test_it_tells_that_it_does_not_sleep(target: Target) -> None:
+    assert await target.engine.is_sleeping() is False
+
+
+async def test_a_reset_forgets_prefixes(target: Target) -> None:
+    ids = target.ids(3 * target.block)
+    await target.engine.warm_tokens(target.model, ids, request_id=new_id())
+    await until(target.engine.reset_prefix_cache, "a reset")
+    again = await target.engine.warm_tokens(target.model, ids, request_id=new_id())
+    assert again.cached_tokens == 0
+
+
+async def test_events_tell_what_is_resident(target: Target) -> None:
+    if not isinstance(target.engine, FakeEngine) and not (await target.engine.capabilities()).event_sources:
+        pytest.skip("this engine publishes no KV events")
+    view = BlockView()
+    events = target.engine.kv_events()
+
+    async def follow() -> None:
+        async for event in events:
+            view.apply(event)
+
+    task = asyncio.create_task(follow())
+    try:
+        ids, salt = target.ids(4 * target.block + 1), Salt(uuid.uuid4().hex)
+        await target.engine.warm_tokens(target.model, ids[: 2 * target.block], request_id=new_id())
+        await target.engine.warm_tokens(target.model, ids, request_id=new_id())
+        await target.engine.warm_tokens(target.model, ids, salt=salt, request_id=new_id())
+        await until(lambda: view.resident_tokens(ids) == 4 * target.block, "hearing of stored blocks")
+        await until(lambda: view.resident_tokens(ids, salt=salt.value) == 4 * target.block, "hearing of salted blocks")
+        assert view.resident_tokens(ids[: 3 * target.block]) == 3 * target.block
+        assert view.resident_tokens(target.ids(target.block)) == 0
+        assert view.resident_tokens(ids, salt="another") == 0
+        assert view.block_tokens == target.block
+        await until(target.engine.reset_prefix_cache, "a reset")
+        await until(lambda: view.complete and len(view) == 0, "hearing of the reset")
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await events.aclose()
+
+
+async def test_a_closed_engine_answers_no_more(target: Target) -> None:
+    await target.engine.close()
+    with pytest.raises(TransientFault):
+        await target.engine.warm_tokens(target.model, target.ids(3), request_id=new_id())
+
+
+async def test_secrets_show_in_no_repr() -> None:
+    secret = "salt-of-a-tenant"
+    assert secret not in repr(Salt(secret))
+    assert secret not in repr(Messages([{"role": "user", "content": secret}]))
+    assert secret not in repr(Text(secret))
+    assert "4711" not in repr(Tokens([4711]))
+    assert "Gap" in repr(Gap(1, 2))
