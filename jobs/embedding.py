@@ -52,7 +52,7 @@ class Embedder:
         self._closed_until_ms = 0
 
     def embed(self, requests: Sequence[EmbedRequest], now_ms: int) -> list[Embedded]:
-        """Embeds what has no vector yet and stores text and vector of all.
+        """Embeds what has no vector yet; stores text and vector of all, whose life begins anew.
 
         Args:
             requests: any scopes mixed; each is stored in its own scope's keys.
@@ -66,33 +66,29 @@ class Embedder:
         by_scope: dict[str, dict[str, EmbedRequest]] = defaultdict(dict)
         for request in requests:
             by_scope[request.scope][request.query] = request
-        done: list[Embedded] = []
         try:
-            known = {scope: self._known(scope, list(wanted)) for scope, wanted in by_scope.items()}
-            fresh = self._encoded(
-                [r for scope, some in by_scope.items() for r in some.values() if r.query not in known[scope]]
+            vectors = {scope: self._known(scope, wanted) for scope, wanted in by_scope.items()}
+            self._encode(
+                [r for scope in by_scope for q, r in by_scope[scope].items() if q not in vectors[scope]], vectors
             )
-            for scope, wanted in by_scope.items():
-                done += self._stored(scope, wanted, fresh.get(scope, {}))
+            return [done for scope in by_scope for done in self._stored(scope, by_scope[scope], vectors[scope])]
         except StokerError:
             self._closed_until_ms = now_ms + PAUSE_MS
-        return done
+            return []
 
-    def _known(self, scope: str, queries: list[str]) -> dict[str, Vector]:
-        return self._vectors.get(scope, self._encoder.fingerprint, queries)
+    def _known(self, scope: str, wanted: dict[str, EmbedRequest]) -> dict[str, Vector]:
+        return self._vectors.get(scope, self._encoder.fingerprint, list(wanted))
 
-    def _encoded(self, requests: list[EmbedRequest]) -> dict[str, dict[str, Vector]]:
-        found: dict[str, dict[str, Vector]] = defaultdict(dict)
+    def _encode(self, requests: list[EmbedRequest], vectors: dict[str, dict[str, Vector]]) -> None:
         if requests:
             matrix = self._encoder.encode([request.text for request in requests])
             for request, vector in zip(requests, matrix, strict=True):
-                found[request.scope][request.query] = vector
-        return found
+                vectors[request.scope][request.query] = vector
 
-    def _stored(self, scope: str, wanted: dict[str, EmbedRequest], fresh: dict[str, Vector]) -> list[Embedded]:
+    def _stored(self, scope: str, wanted: dict[str, EmbedRequest], vectors: dict[str, Vector]) -> list[Embedded]:
         texts = {query: request.text.encode() for query, request in wanted.items()}
         self._blobs.put(scope, texts, self._config.life_ms)
-        self._vectors.put(scope, self._encoder.fingerprint, fresh, self._config.life_ms)
+        self._vectors.put(scope, self._encoder.fingerprint, vectors, self._config.life_ms)
         return [
             Embedded(
                 scope=scope,
@@ -110,9 +106,9 @@ class Embedder:
 @cache
 def encoder_of(settings: EncoderSettings) -> Encoder:
     """The process's one encoder of these settings; loading it takes about a second."""
-    from connectors.encoders import open_encoder
+    from connectors.encoders import build_encoder
 
-    return open_encoder(settings)
+    return build_encoder(settings)
 
 
 def open_embedder(config: EmbedConfig, encoder: EncoderSettings, redis: RedisSettings) -> Embedder:

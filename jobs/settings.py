@@ -75,6 +75,18 @@ class WarmupSettings(Section):
         description="Largest difference of event time and record time, wall time in ms (1,000 to 3,600,000).",
     )
     pane_ms: int = Field(default=10_000, ge=1_000, le=60_000, description="Length of a pane in ms (1,000 to 60,000).")
+    window_ms: int = Field(
+        default=300_000,
+        ge=10_000,
+        le=3_600_000,
+        description="How long panes and request identities are kept, in ms (10,000 to 3,600,000).",
+    )
+    lateness_ms: int = Field(
+        default=30_000,
+        ge=0,
+        le=3_600_000,
+        description="How long after its end a pane still takes events, in ms (0 to 3,600,000).",
+    )
     out_of_orderness_ms: int = Field(
         default=5_000, ge=0, le=60_000, description="How far the watermark stays behind, in ms (0 to 60,000)."
     )
@@ -82,7 +94,7 @@ class WarmupSettings(Section):
         default=5_000,
         ge=1_000,
         le=300_000,
-        description="A partition quiet for so long no longer holds event time back, wall time in ms (1,000 to 300,000).",
+        description="A partition quiet for so long holds event time back no more, wall time in ms (1,000 to 300,000).",
     )
     start: Literal["earliest", "latest", "committed"] = Field(
         default="earliest", description="Where a job without savepoint begins; committed: the group's offsets."
@@ -155,8 +167,18 @@ class JobSettings(BaseModel):
     def demand(self) -> DemandConfig:
         """How demand is counted."""
         from analytics.demand import DemandConfig
+        from analytics.second_sight import SecondSightConfig
 
-        return DemandConfig(shards=self.warmup.shards, pane_ms=self.scaled(self.warmup.pane_ms))
+        return DemandConfig(
+            shards=self.warmup.shards,
+            pane_ms=self.scaled(self.warmup.pane_ms),
+            window_ms=self.scaled(self.warmup.window_ms),
+            lateness_ms=self.scaled(self.warmup.lateness_ms),
+            close_after_ms=self.scaled(self.warmup.pane_ms),
+            second_sight=SecondSightConfig(
+                shards=self.warmup.shards, small=self.scopes.small, time_scale=self.warmup.time_scale
+            ),
+        )
 
     def prefixes(self) -> PrefixConfig:
         """How hot prefixes are found."""

@@ -1,8 +1,9 @@
 """What operators keep in Flink: the stores of `analytics` over keyed state, and the marker that guards a restore.
 
 Keyed state shows the current key only, so one store object serves every key of its operator and must be used while that
-key is current. Values are bytes of our own encoding, declared as PICKLED_BYTE_ARRAY because thread mode can hold nothing
-else in keyed state (stack.md, trap 2); every value is turned into plain `bytes` before it goes in (pyflink.md, 49).
+key is current. Values are bytes of our own encoding, declared as PICKLED_BYTE_ARRAY because thread mode cannot hold
+PRIMITIVE_ARRAY in keyed state; every value is turned into plain `bytes` first, since a foreign object in state would
+crash only after a real restart.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Marker:
 
     Attributes:
         shards: number of demand shards: another number sends a query to another shard, away from its history.
-        mode: of Python execution; process mode lays state out differently and would lose it silently (pyflink.md, 48).
+        mode: of Python execution; process mode lays state out differently and would lose it silently.
         version: of the layout.
     """
 
@@ -55,8 +56,8 @@ def check_marker(state: OneValue, marker: Marker) -> None:
         state.update(marker.blob)
     elif bytes(held) != marker.blob:
         raise BrokenConfiguration(
-            f"the restored state says '{bytes(held).decode()}', this job is '{marker.blob.decode()}': start it with the "
-            "settings (warmup.shards) and the version that the savepoint was taken with, or without --from-savepoint"
+            f"the restored state says '{bytes(held).decode()}', this job is '{marker.blob.decode()}': start it with "
+            "the version and warmup.shards that the savepoint was taken with, or without --from-savepoint"
         )
 
 

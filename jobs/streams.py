@@ -15,7 +15,7 @@ from jobs.settings import Timing
 from schemas.topics import MAX_MESSAGE_BYTES, Topic
 
 POLICY_IDLE_MS = 1_000
-"""A quiet policy topic must not hold event time back longer than this (stack.md, trap 10)."""
+"""A quiet policy topic must not hold event time back longer than this."""
 
 
 def bytes_type() -> Any:
@@ -48,7 +48,7 @@ def policy_state() -> Any:
 
 
 def data_watermarks(timing: Timing) -> Any:
-    """Event time of the data topics: record timestamps, per partition, in the source (stack.md, trap 11).
+    """Event time of the data topics: record timestamps, per partition, in the source.
 
     The alignment lets no partition run further ahead than `timing.drift_ms`. It is wider than the broker's bound on
     future stamps, so that a hostile producer cannot make its partition wait for the others.

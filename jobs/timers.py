@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Alarms:
-    """The one timer that each key waits for. Only a cache: Flink keeps the timers, the decision object its own due time.
+    """The one timer that each key waits for. A cache: Flink keeps timers, a decision its own due time.
 
     A timer that the decision has since moved is not deleted in Flink; `due` tells it apart when it fires.
     """

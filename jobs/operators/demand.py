@@ -17,8 +17,8 @@ from jobs.streams import policy_state
 from jobs.timers import Alarms, event_time_ms
 
 
-class DemandOperator(KeyedBroadcastProcessFunction):
-    """Facts in, envelopes out. Side outputs are the next operator's: a timer here cannot use them (stack.md, trap 13).
+class DemandOperator(KeyedBroadcastProcessFunction):  # type: ignore[misc]  # untyped base
+    """Facts in, envelopes out. Side outputs are the next operator's: a timer here cannot use them.
 
     Args:
         settings: the JSON of the job's settings.

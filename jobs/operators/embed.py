@@ -12,7 +12,7 @@ from jobs.settings import JobSettings
 from jobs.state import open_list
 
 
-class EmbedOperator(KeyedProcessFunction):
+class EmbedOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped base
     """Embedding requests in, `Embedded` envelopes for the Redis pool out. Every waiting request is in state.
 
     Args:

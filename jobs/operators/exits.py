@@ -30,7 +30,7 @@ def dead_letter_row(letter: bytes) -> Any:
     return keyed(msgspec.json.decode(letter, type=_Dead).reason, letter)
 
 
-class Exits(ProcessFunction):
+class Exits(ProcessFunction):  # type: ignore[misc]  # untyped base
     """Commands go on, counted by kind; insights leave by the side."""
 
     def open(self, runtime_context: RuntimeContext) -> None:

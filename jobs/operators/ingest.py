@@ -13,7 +13,7 @@ from jobs.operators.tags import CONTROL, DEAD
 from jobs.settings import JobSettings
 
 
-class IngestOperator(ProcessFunction):
+class IngestOperator(ProcessFunction):  # type: ignore[misc]  # untyped base
     """Facts go on; control envelopes and dead letters leave by the side.
 
     Args:

@@ -17,7 +17,7 @@ from jobs.streams import policy_state
 from jobs.timers import Alarms, event_time_ms
 
 
-class PlanOperator(KeyedBroadcastProcessFunction):
+class PlanOperator(KeyedBroadcastProcessFunction):  # type: ignore[misc]  # untyped base
     """Partials, candidates, vectors and control in; commands and insights out.
 
     Args:

@@ -14,7 +14,7 @@ from schemas.canonical import dead_id
 from schemas.topics import POLICY
 
 
-class PolicyGate(ProcessFunction):
+class PolicyGate(ProcessFunction):  # type: ignore[misc]  # untyped base
     """Valid policies go on, dead letters leave by the side."""
 
     def open(self, runtime_context: RuntimeContext) -> None:

@@ -13,7 +13,7 @@ from jobs.state import Marker, check_marker, open_map_store, open_marker
 from jobs.timers import Alarms
 
 
-class PrefixOperator(KeyedProcessFunction):
+class PrefixOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped base
     """Deltas in, candidates out.
 
     Args:

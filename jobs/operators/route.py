@@ -12,7 +12,7 @@ from jobs.operators.tags import DELTAS, EMBEDS, INSIGHTS
 from jobs.streams import keyed
 
 
-class Route(ProcessFunction):
+class Route(ProcessFunction):  # type: ignore[misc]  # untyped base
     """Partials go on to plan; deltas, embedding requests and insights leave by the side."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
