@@ -1,4 +1,4 @@
-"""The packed form of an event between ingest and demand: a fixed head, names, the chain, and a text that no state keeps.
+"""The packed form of an event between ingest and demand: head, names, chain, and a text that no state keeps.
 
     head   shard, kind, flags, event time, request identity, user, query, weight, lengths
     names  MessagePack of `Names`: few distinct values, so both sides keep a small cache of them

@@ -103,9 +103,9 @@ class Ingest:
                 raise PoisonMessage(
                     DeadReason.TIME_SKEW, "$", f"more than {self.config.max_skew_ms} ms from its record"
                 )
-            if type(message) is RequestEvent:
+            if isinstance(message, RequestEvent):
                 return Ingested(self._request(message))
-            if type(message) is RewardEvent:
+            if isinstance(message, RewardEvent):
                 return Ingested(self._reward(message))
             return Ingested(None, self._control(message, value))
         except PoisonMessage as poison:

@@ -1,0 +1,27 @@
+"""A token bucket in event time that holds one number (the generic cell rate algorithm, ITU-T I.371).
+
+The number is the theoretical arrival time (TAT): when the bucket would be full again. It only grows, and a refusal
+does not change it, so a log of takes can be replayed in any order: the greatest TAT is the state.
+"""
+
+from __future__ import annotations
+
+_MAX_INTERVAL_US = 10**15
+
+
+def take(tat_us: int, now_ms: int, rate_per_s: float, burst: float) -> int | None:
+    """Takes one token: the new TAT in microseconds, or None when the bucket is empty.
+
+    Args:
+        tat_us: the bucket's state, 0 at first.
+        now_ms: event time. Going backwards is harmless: it only refuses more.
+        rate_per_s: tokens a second; 0 refuses everything. It may differ from one take to the next.
+        burst: tokens that may be taken at once, at least 1.
+    """
+    if rate_per_s <= 0:
+        return None
+    interval_us = min(round(1_000_000 / rate_per_s), _MAX_INTERVAL_US)
+    now_us = now_ms * 1000
+    if tat_us - now_us > (max(burst, 1.0) - 1.0) * interval_us:
+        return None
+    return max(tat_us, now_us) + interval_us
