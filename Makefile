@@ -1,6 +1,7 @@
 # Thin, repeatable targets; the work is in deploy/*.sh and in the stoker command.
 SHELL := /bin/bash
 BIN := .venv/bin
+BENCHES := schemas simulator pipeline latency
 
 .PHONY: setup check test test-faults demo bench lock clean
 
@@ -25,8 +26,8 @@ test-faults: setup ## every process killed at random moments, ten times each
 demo: setup ## the whole path for two minutes; `make demo ARGS="--input ../shared/data --minutes 5"`
 	$(BIN)/stoker demo $(ARGS)
 
-bench: setup ## every figure beside its baseline; `make bench ARGS="schemas --json out.json"`
-	$(BIN)/stoker bench $(or $(ARGS),--all)
+bench: setup ## every figure beside its baseline; `make bench BENCHES="schemas simulator"` for some
+	@for name in $(BENCHES); do $(BIN)/stoker bench $$name || exit; done
 
 lock: setup ## regenerate the locks of Python packages and jars; UPGRADE=1 takes the newest
 	deploy/lock.sh

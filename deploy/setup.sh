@@ -93,8 +93,10 @@ if [ "$(cat "$STAMP" 2>/dev/null)" != "$wanted" ]; then
   echo "$wanted" > "$STAMP"
 fi
 .tools/bin/python deploy/fetch_jars.py kafka flink
-if [ ! -d "$CACHE/models" ] && [ -d connectors/encoders ] && [ -f connectors/encoders/export.py ]; then
+model=$(cat connectors/encoders/*.py deploy/locks/dev.txt | sha256sum | cut -d' ' -f1)
+if [ "$(cat "$CACHE/model.stamp" 2>/dev/null)" != "$model" ]; then
   say "ONNX model"
   .venv/bin/python -m connectors.encoders.export
+  echo "$model" > "$CACHE/model.stamp"
 fi
 say "ready"

@@ -1,0 +1,163 @@
+"""What the project needs on a machine, checked one by one. Each check is quick and imports nothing heavy."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemas.errors import StackFault
+from stoker.stack import java, paths
+from stoker.stack.flink_config import distribution
+from stoker.stack.redis import server_command
+
+SETUP = "run `make setup`"
+NEEDED_MB = 3_000
+"""Kafka, Redis, one job at parallelism 1 and two simulators take under 2.5 GB (stack.md)."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One part.
+
+    Attributes:
+        part: its name.
+        ok: whether it is as it should be.
+        told: what was found.
+        cure: what to do when it is not ok.
+    """
+
+    part: str
+    ok: bool
+    told: str
+    cure: str = SETUP
+
+
+def findings() -> list[Finding]:
+    """Every part, in the order in which set-up makes them."""
+    checks: tuple[Callable[[], Finding], ...] = (
+        python,
+        packages,
+        torch,
+        java_runtime,
+        lambda: jars("kafka"),
+        lambda: jars("flink"),
+        flink,
+        redis,
+        model,
+        memory,
+    )
+    return [check() for check in checks]
+
+
+def python() -> Finding:
+    """Python 3.11 or 3.12 on Linux x86_64."""
+    found = f"{platform.python_version()} on {sys.platform} {platform.machine()}"
+    ok = sys.version_info[:2] in ((3, 11), (3, 12)) and sys.platform == "linux" and platform.machine() == "x86_64"
+    return Finding(
+        "python", ok, found, "use Python 3.11 or 3.12 on Linux x86_64; STOKER_PYTHON names one for `make setup`"
+    )
+
+
+def locked(lock: Path) -> Iterator[tuple[str, str]]:
+    """Name and version of every requirement of a lock that applies to this Python."""
+    from packaging.requirements import Requirement
+
+    for line in lock.read_text().splitlines():
+        if re.match(r"[a-z0-9]", line):
+            requirement = Requirement(line.removesuffix("\\").strip())
+            if requirement.marker is None or requirement.marker.evaluate():
+                yield requirement.name, next(iter(requirement.specifier)).version
+
+
+def packages() -> Finding:
+    """Every Python package at its locked version."""
+    lock = paths.PROJECT / "deploy" / "locks" / "dev.txt"
+    if not lock.exists():
+        return Finding("packages", True, "installed without the checkout; not compared with a lock")
+    wrong = []
+    for name, wanted in locked(lock):
+        try:
+            found = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found = "missing"
+        if found != wanted:
+            wrong.append(f"{name} {found} instead of {wanted}")
+    return Finding("packages", not wrong, "; ".join(wrong[:8]) or "as deploy/locks/dev.txt says")
+
+
+def torch() -> Finding:
+    """torch, which stands outside the lock: a CPU build is enough."""
+    try:
+        return Finding("torch", True, importlib.metadata.version("torch"))
+    except importlib.metadata.PackageNotFoundError:
+        return Finding("torch", False, "not installed", f"{SETUP}; STOKER_WHEELS may name a folder with its CPU wheel")
+
+
+def java_runtime() -> Finding:
+    """A Java with libjvm that Flink supports."""
+    try:
+        home = java.java_home()
+    except StackFault as fault:
+        return Finding("java", False, str(fault), f"{SETUP}, or set JAVA_HOME to a JDK {java.OLDEST} to {java.NEWEST}")
+    return Finding("java", True, f"{java.version(home)} at {home}")
+
+
+def jars(name: str) -> Finding:
+    """The jars of one lock, all there."""
+    lock = paths.PROJECT / "deploy" / "jars" / name / "jgo.lock.toml"
+    wanted = lock.read_text().count("[[dependencies]]") if lock.exists() else 1
+    try:
+        found = len(paths.jars(name))
+    except StackFault as fault:
+        return Finding(f"{name} jars", False, str(fault))
+    return Finding(f"{name} jars", found == wanted, f"{found} of {wanted} in {paths.cache_folder() / 'jars' / name}")
+
+
+def flink() -> Finding:
+    """The distribution inside apache-flink, with scripts that may be run."""
+    try:
+        scripts = [distribution() / "bin" / name for name in ("standalone-job.sh", "taskmanager.sh", "flink")]
+    except StackFault as fault:
+        return Finding("flink", False, str(fault))
+    blocked = [script.name for script in scripts if not os.access(script, os.X_OK)]
+    told = f"{', '.join(blocked)} may not be executed" if blocked else str(distribution())
+    return Finding("flink", not blocked, told, f"{SETUP} (it sets the run bit)")
+
+
+def redis() -> Finding:
+    """A Redis server with its search, JSON and Bloom modules."""
+    try:
+        command = server_command()
+    except StackFault as fault:
+        return Finding("redis", False, str(fault))
+    missing = [part for part in command if part.startswith("/") and not Path(part).exists()]
+    if missing:
+        return Finding("redis", False, f"{', '.join(missing)} does not exist")
+    done = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"v=(\S+)", done.stdout)
+    return Finding("redis", found is not None, f"server {found.group(1) if found else done.stderr.strip()}")
+
+
+def model() -> Finding:
+    """The ONNX model that set-up makes from the offline package."""
+    models = sorted((paths.cache_folder() / "models").rglob("*.onnx"))
+    told = str(models[0].parent) if models else f"no ONNX model in {paths.cache_folder() / 'models'}"
+    return Finding("model", bool(models), told, "run `python -m connectors.encoders.export` (`make setup` does)")
+
+
+def memory() -> Finding:
+    """Memory and disk for the embedded stack."""
+    told = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    available_mb = int(told["MemAvailable"].split()[0]) // 1024
+    disk_mb = shutil.disk_usage(Path.cwd()).free >> 20
+    ok = available_mb >= NEEDED_MB and disk_mb >= NEEDED_MB
+    cure = f"free {NEEDED_MB} MB of memory and disk, or run parts elsewhere"
+    return Finding("room", ok, f"{available_mb} MB of memory and {disk_mb} MB of disk are free", cure)
