@@ -221,9 +221,13 @@ class JobSettings(BaseModel):
 def load_settings(path: Path | None) -> JobSettings:
     """Reads a `stoker.toml` (or none) and the environment, which goes before it.
 
+    A file that ends in `.json` is what `to_json` wrote for a submission: it is taken as it is, without the environment.
+
     Raises:
         BrokenConfiguration: the file is missing or no TOML, a key is unknown, or a value is not allowed.
     """
+    if path is not None and path.suffix == ".json":
+        return JobSettings.from_json(path.read_text(encoding="utf-8"))
     settings = load(JobSettings, path)
     # A TaskManager runs in another folder.
     encoder = settings.encoder.model_copy(update={"model": settings.encoder.model.absolute()})
