@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from stoker.simulator.memory import PIECE_BYTES
+
 MIB = 1 << 20
 
 
@@ -106,4 +108,4 @@ class SimulatorConfig:
 
 
 def _power_of_two(size: int) -> int:
-    return 1 << max(size - 1, 0).bit_length()
+    return 1 << (max(size, PIECE_BYTES) - 1).bit_length()
