@@ -22,6 +22,17 @@ MetricName = Literal[
     "stoker_kafka_commits_lost_total",
     "stoker_encoder_texts_total",
     "stoker_encoder_batch_seconds",
+    "stoker_executor_commands_total",
+    "stoker_executor_duplicates_total",
+    "stoker_executor_dead_letters_total",
+    "stoker_executor_outcomes_total",
+    "stoker_executor_waiting_works",
+    "stoker_executor_apply_seconds",
+    "stoker_executor_publish_seconds",
+    "stoker_executor_lease_held_count",
+    "stoker_executor_replica_ready_count",
+    "stoker_executor_watched_prefixes",
+    "stoker_executor_residency_total",
 ]
 """Every metric name. The suffix tells the unit: `_total` counts, `_seconds`, `_bytes`, `_ratio`."""
 
@@ -62,6 +73,39 @@ METRICS: Mapping[MetricName, Metric] = MappingProxyType(
         ),
         "stoker_encoder_texts_total": Metric("counter", "texts", "Texts turned into vectors."),
         "stoker_encoder_batch_seconds": Metric("histogram", "seconds", "Duration of one model call."),
+        "stoker_executor_commands_total": Metric(
+            "counter", "commands", "Commands of a pool that were read.", ("pool",)
+        ),
+        "stoker_executor_duplicates_total": Metric(
+            "counter", "works", "Commands that came again although their outcome on a replica was out.", ("pool",)
+        ),
+        "stoker_executor_dead_letters_total": Metric(
+            "counter", "records", "Records of warmup.commands that could not be read.", ("reason",)
+        ),
+        "stoker_executor_outcomes_total": Metric(
+            "counter", "outcomes", "Outcomes that were published.", ("pool", "status", "reason")
+        ),
+        "stoker_executor_waiting_works": Metric(
+            "gauge", "works", "Commands that are admitted and wait for their turn, once a replica.", ("pool",)
+        ),
+        "stoker_executor_apply_seconds": Metric(
+            "histogram", "seconds", "From taking a command out of the line until it ended.", ("pool",)
+        ),
+        "stoker_executor_publish_seconds": Metric(
+            "histogram", "seconds", "From handing a batch of outcomes to the producer until all were stored."
+        ),
+        "stoker_executor_lease_held_count": Metric(
+            "gauge", "leases", "1 while this executor speaks for a replica, else 0.", ("replica",)
+        ),
+        "stoker_executor_replica_ready_count": Metric(
+            "gauge", "replicas", "1 while a replica that this executor speaks for is ready, else 0.", ("replica",)
+        ),
+        "stoker_executor_watched_prefixes": Metric(
+            "gauge", "prefixes", "Warmed prefixes whose residency is followed.", ("replica",)
+        ),
+        "stoker_executor_residency_total": Metric(
+            "counter", "statements", "Residency statements that were published.", ("replica",)
+        ),
     }
 )
 

@@ -1,0 +1,91 @@
+"""Admission: whether a command is applied on a replica, and if not, how it ended (step 4). Pure.
+
+The order matters. The ledger speaks first, because a command that has an outcome must not get another one, whatever has
+changed since: its expiry has passed, its scope is frozen now, it was taken back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from executor.outcomes import Ending
+from schemas import Embedding, OutcomeReason, Prefix, WarmupCommand
+
+REDIS_POOL = "redis:"
+
+
+Seen = Literal["absent", "started", "ended"]
+"""What is known of a command on a replica: nothing; somebody began it; its outcome is published."""
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What holds at the moment of the decision."""
+
+    now_ms: int
+    seen: Seen = "absent"
+    cancelled: bool = False
+    frozen: tuple[str, ...] = ()
+    shadow: bool = False
+    replica_known: bool = True
+
+
+@dataclass(frozen=True)
+class Go:
+    """Let it wait for its turn. What was begun before goes back into the line as it is: rules that came later do not
+    undo what may already lie in the engine."""
+
+    begun_before: bool = False
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """It ended and its outcome is out."""
+
+
+Verdict = Go | Nothing | Ending
+
+
+def admit(command: WarmupCommand, at: Circumstances) -> Verdict:
+    """The verdict on a command for one replica, quota apart (see `executor.quota`), which costs something to ask."""
+    if at.seen == "ended":
+        return Nothing()
+    if at.seen == "started":
+        return Go(begun_before=True)
+    if at.now_ms >= command.expires_at_ms:
+        return Ending("expired", OutcomeReason.EXPIRED_ON_ARRIVAL)
+    if at.cancelled:
+        return Ending("cancelled", OutcomeReason.CANCELLED)
+    if command.arm == "hold":
+        return Ending("held_out", OutcomeReason.HELD_OUT)
+    if command.shadow or at.shadow:
+        return Ending("shadow", OutcomeReason.SHADOW)
+    if at.frozen:
+        return Ending("rejected", OutcomeReason.FROZEN, error="; ".join(at.frozen))
+    if not supported(command):
+        return Ending("rejected", OutcomeReason.UNSUPPORTED, error=f"{command.action} in pool {command.pool}")
+    if not at.replica_known:
+        return Ending("rejected", OutcomeReason.NO_REPLICA, error="no such replica in this pool's configuration")
+    return Go()
+
+
+def late(taken_over: bool) -> Ending:
+    """How a command ends whose time passed while it waited for its turn.
+
+    If somebody had begun it, it may well lie in the engine; nobody may ask any more, because asking would warm it.
+    """
+    if taken_over:
+        return Ending(
+            "failed", OutcomeReason.UNVERIFIED, error="its executor died, and it expired before another could look"
+        )
+    return Ending("expired", OutcomeReason.EXPIRED_QUEUED)
+
+
+def supported(command: WarmupCommand) -> bool:
+    """Whether this executor can do what the command asks: warm prefixes on engines, embeddings in Redis."""
+    if command.action != "warm":
+        return False
+    if command.pool.startswith(REDIS_POOL):
+        return isinstance(command.target, Embedding)
+    return isinstance(command.target, Prefix)

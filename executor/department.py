@@ -1,0 +1,142 @@
+"""One pool's department: intake, admission, waiting line, workers and settling, put together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from connectors.kafka.base import Record
+from executor.apply import EmbeddingApplier, PrefixApplier
+from executor.apply.patience import Patience
+from executor.commits import Place
+from executor.intake import Intake
+from executor.orders import Order
+from executor.outcomes import Ending
+from executor.pool import Pool, PoolTools
+from executor.quota import Quota, Rate, entry_rate, prefill_rate
+from executor.settle import Settler
+from executor.shared import Shared
+from executor.waiting import WaitingLine
+from executor.workers import Workers, WorkerTools
+from schemas import WarmupCommand, topics
+
+
+def group_of(pool: str) -> str:
+    """The job part of a pool's consumer group."""
+    return f"executor-{pool.replace(':', '.')}"
+
+
+class Department:
+    """Everything that one pool needs.
+
+    Args:
+        name: of the pool.
+        remember: told of each command that is this pool's.
+    """
+
+    def __init__(self, name: str, shared: Shared, remember: Callable[[WarmupCommand], None]) -> None:
+        self.name = name
+        self._shared = shared
+        tree, ports, settings = shared.tree, shared.ports, shared.tree.executor
+        self._is_redis = name == tree.redis.pool_key
+        self._replicas = tree.replicas_of(name)
+        line = WaitingLine(settings.queue_bound, ports.now_ms)
+        self.intake = Intake(
+            name,
+            lambda: ports.consumer(tree.kafka.group(group_of(name))),
+            tree.kafka.topic(topics.COMMANDS),
+            shared.on_loop(self._deliver),
+            shared.on_loop(self._revoked),
+            shared.metrics,
+        )
+        self.settler = Settler(
+            shared.publisher,
+            ports.ledger,
+            shared.published,
+            shared.holder,
+            self._settled,
+            shared.keeper.doubt,
+            shared.metrics,
+        )
+        self.pool = Pool(name, self._replicas, self._pool_tools(), line, self.settler, self.intake.tracker, remember)
+        places = settings.redis_concurrency if self._is_redis else settings.concurrency
+        self.workers = Workers(self._worker_tools(line), dict.fromkeys(self._replicas, places))
+
+    def _pool_tools(self) -> PoolTools:
+        shared = self._shared
+        return PoolTools(
+            book=shared.book,
+            ledger=shared.ports.ledger,
+            keeper=shared.keeper,
+            published=shared.published,
+            cancelled=shared.cancelled,
+            blobs=shared.ports.blobs,
+            publisher=shared.publisher,
+            quota=Quota(self._rate),
+            now_ms=shared.ports.now_ms,
+            shadow=shared.tree.executor.shadow,
+            metrics=shared.metrics,
+        )
+
+    def _worker_tools(self, line: WaitingLine) -> WorkerTools:
+        shared, settings = self._shared, self._shared.tree.executor
+        return WorkerTools(
+            line=line,
+            ledger=shared.ports.ledger,
+            keeper=shared.keeper,
+            published=shared.published,
+            settler=self.settler,
+            holder=shared.holder,
+            apply=self._write_embedding() if self._is_redis else self._warm_prefix(),
+            patience=Patience(settings.attempts, settings.backoff_ms, settings.request_timeout_ms),
+            now_ms=shared.ports.now_ms,
+            frozen=shared.book.frozen,
+            used=self.pool.used,
+            metrics=shared.metrics,
+        )
+
+    def _warm_prefix(self) -> Callable[[WarmupCommand, str, float], Awaitable[Ending]]:
+        engines = self._shared.ports.engines
+        prefixes = PrefixApplier(self._shared.ports.blobs, self._shared.salts)
+
+        async def warm(command: WarmupCommand, replica: str, timeout_s: float) -> Ending:
+            return await prefixes.apply(command, engines[replica], timeout_s)
+
+        return warm
+
+    def _write_embedding(self) -> Callable[[WarmupCommand, str, float], Awaitable[Ending]]:
+        ports, settings = self._shared.ports, self._shared.tree.executor
+        life_ms = max(1, round(settings.embedding_life_ms / settings.time_scale))
+        embeddings = EmbeddingApplier(ports.blobs, ports.vectors, ports.embeddings, life_ms)
+
+        async def write(command: WarmupCommand, _replica: str, _timeout_s: float) -> Ending:
+            return await embeddings.apply(command)
+
+        return write
+
+    def _rate(self, scope: str, _pool: str) -> Rate:
+        settings, book = self._shared.tree.executor, self._shared.book
+        if self._is_redis:
+            return entry_rate(book, scope, self.intake.part, settings.time_scale, settings.quota_slack)
+        return prefill_rate(
+            book, scope, len(self._replicas), self.intake.part, settings.time_scale, settings.quota_slack
+        )
+
+    def _deliver(self, batch: list[tuple[Record, Place]]) -> None:
+        self.pool.deliver(batch)
+
+    def _revoked(self, _partitions: object) -> None:
+        self.pool.revoked()
+
+    def _settled(self, order: Order) -> None:
+        self.pool.settled(order)
+
+    async def finish(self, timeout_s: float) -> None:
+        """Lets what runs come to its end, and what ended come out, each within `timeout_s`."""
+        await self.workers.finish(timeout_s)
+        try:
+            async with asyncio.timeout(max(1.0, timeout_s)):
+                await self.settler.drained()
+        except TimeoutError:
+            # The broker or Redis is away: what is not out comes again to whoever reads the offsets.
+            return

@@ -1,0 +1,170 @@
+"""Intake: the consumer of one pool's commands, on a thread of its own (steps 3 and 9).
+
+Each pool is its own consumer group, and a group reads the whole topic and leaves out what is not its pool's. So
+executors that serve the same pool share its commands, whichever other pools each of them serves.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from connectors.kafka.base import Consumer, Record, TopicPartition
+from connectors.metrics import SILENT, MetricSink
+from executor.commits import CommitTracker, Place
+from executor.failpoints import reached
+from schemas.errors import BrokenConfiguration, StackFault, TransientFault
+
+log = logging.getLogger(__name__)
+
+Deliver = Callable[[list[tuple[Record, Place]]], None]
+
+POLL_MS = 100
+BATCH = 200
+COMMIT_EVERY_S = 0.2
+PAUSE_AFTER_FAULT_S = 0.5
+
+
+@dataclass(frozen=True)
+class IntakeLimits:
+    """How much an intake may hold.
+
+    Attributes:
+        open_records: above so many unfinished records it reads no further; they wait in Kafka.
+    """
+
+    open_records: int = 20_000
+
+
+class Intake:
+    """Reads, hands on, and commits what is finished.
+
+    Args:
+        pool: whose commands.
+        make_consumer: a consumer of the pool's group; called on the intake's thread.
+        topic: full name of warmup.commands.
+        deliver: gets each batch; called on the intake's thread, must not block.
+        revoked: told when partitions have gone elsewhere; called on the intake's thread, must not block.
+    """
+
+    def __init__(
+        self,
+        pool: str,
+        make_consumer: Callable[[], Consumer],
+        topic: str,
+        deliver: Deliver,
+        revoked: Callable[[frozenset[TopicPartition]], None] = lambda _: None,
+        metrics: MetricSink = SILENT,
+        limits: IntakeLimits = IntakeLimits(),
+    ) -> None:
+        self.pool = pool
+        self.tracker = CommitTracker()
+        self.failure: Exception | None = None
+        self.joined = threading.Event()
+        self._make_consumer = make_consumer
+        self._topic = topic
+        self._deliver = deliver
+        self._on_revoked = revoked
+        self._metrics = metrics
+        self._limits = limits
+        self._reading = threading.Event()
+        self._leaving = threading.Event()
+        self._partitions = 1
+        self._assigned: frozenset[TopicPartition] = frozenset()
+        self._committed_at = 0.0
+        self._thread = threading.Thread(target=self._run, name=f"intake-{pool}", daemon=True)
+
+    def start(self) -> None:
+        """Begins to read."""
+        self._reading.set()
+        self._thread.start()
+
+    def stop_reading(self) -> None:
+        """No further command is handed on; what is finished goes on being committed."""
+        self._reading.clear()
+
+    def leave(self, timeout_s: float) -> None:
+        """Commits what is finished and leaves the group. Blocks for up to `timeout_s`."""
+        self._reading.clear()
+        self._leaving.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    @property
+    def part(self) -> float:
+        """Share of the topic's partitions that is ours, 0..1."""
+        return len(self._assigned) / self._partitions
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread does its work."""
+        return self._thread.is_alive() and self.failure is None
+
+    def _run(self) -> None:
+        while not self._leaving.is_set():
+            try:
+                with self._make_consumer() as consumer:
+                    self._partitions = max(1, len(consumer.partitions(self._topic)))
+                    consumer.subscribe([self._topic], self)
+                    self._serve(consumer)
+            except (TransientFault, StackFault) as fault:
+                log.warning("intake of %s: %s; beginning again", self.pool, fault)
+                self._leaving.wait(PAUSE_AFTER_FAULT_S)
+            except BrokenConfiguration as error:
+                self.failure = error
+                log.error("intake of %s: %s", self.pool, error)
+                return
+            except Exception as error:
+                self.failure = error
+                log.exception("intake of %s ended", self.pool)
+                return
+
+    def _serve(self, consumer: Consumer) -> None:
+        while not self._leaving.is_set():
+            try:
+                self._hold_back(consumer)
+                records = consumer.poll(POLL_MS, BATCH)
+                self.joined.set()
+                if records:
+                    self._hand_on(records)
+                self._commit(consumer)
+            except TransientFault as fault:
+                log.warning("intake of %s: %s", self.pool, fault)
+                self._leaving.wait(PAUSE_AFTER_FAULT_S)
+        self._commit(consumer, at_once=True)
+
+    def _hold_back(self, consumer: Consumer) -> None:
+        if not self._reading.is_set() or self.tracker.open_records >= self._limits.open_records:
+            consumer.pause(self._assigned)
+        else:
+            consumer.resume(self._assigned)
+
+    def _hand_on(self, records: list[Record]) -> None:
+        batch = [(record, self.tracker.began(record.place, record.offset)) for record in records]
+        self._deliver(batch)
+
+    def _commit(self, consumer: Consumer, at_once: bool = False) -> None:
+        if not at_once and time.monotonic() - self._committed_at < COMMIT_EVERY_S:
+            return
+        self._committed_at = time.monotonic()
+        offsets = self.tracker.committable()
+        if offsets:
+            consumer.commit(offsets)
+            self.tracker.committed(offsets)
+            reached("offset_committed")
+
+    def assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        """See `RebalanceListener.assigned`."""
+        self._assigned = self._assigned | partitions
+        self.tracker.assigned(partitions)
+
+    def revoked(self, partitions: frozenset[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """See `RebalanceListener.revoked`."""
+        offsets = self.tracker.committable(partitions)
+        self.tracker.revoked(partitions)
+        self._assigned = self._assigned - partitions
+        self._on_revoked(partitions)
+        return offsets

@@ -1,0 +1,91 @@
+"""The outside of one executor, in one place: what a test replaces by fakes."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from connectors.engines.base import Engine
+from connectors.kafka.base import Consumer, Producer
+from connectors.metrics import MetricSink
+from connectors.redis.base import AsyncBlobs, AsyncVectors, EmbeddingCache, Leases, Ledger
+from executor.settings import EngineSettings, ExecutorTree
+
+
+def wall_clock_ms() -> int:
+    """This machine's clock."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Everything that an executor talks to.
+
+    Attributes:
+        consumer: makes a consumer of a group, or of none.
+        engines: by replica name.
+    """
+
+    consumer: Callable[[str | None], Consumer]
+    producer: Producer
+    ledger: Ledger
+    leases: Leases
+    blobs: AsyncBlobs
+    vectors: AsyncVectors
+    embeddings: EmbeddingCache
+    engines: Mapping[str, Engine]
+    now_ms: Callable[[], int] = wall_clock_ms
+
+
+@asynccontextmanager
+async def real_ports(tree: ExecutorTree, metrics: MetricSink) -> AsyncIterator[Ports]:
+    """Kafka, Redis and engines as the settings name them; closed at the end.
+
+    Raises:
+        StackFault: no broker answers.
+        BrokenConfiguration: a login is refused, or a secret is missing.
+    """
+    from connectors.kafka import KafkaRecordConsumer, KafkaRecordProducer
+    from connectors.redis import (
+        RedisAsyncBlobs,
+        RedisAsyncVectors,
+        RedisEmbeddingCache,
+        RedisLeases,
+        RedisLedger,
+        async_client,
+    )
+
+    settings = tree.executor
+
+    def consumer(group: str | None) -> Consumer:
+        return KafkaRecordConsumer(tree.kafka, group=group, client_id="stoker-executor", metrics=metrics)
+
+    redis = async_client(tree.redis)
+    engines = {engine.name: _engine(engine, settings.request_timeout_ms) for engine in settings.engines}
+    try:
+        with KafkaRecordProducer(tree.kafka, client_id="stoker-executor", metrics=metrics) as producer:
+            yield Ports(
+                consumer=consumer,
+                producer=producer,
+                ledger=RedisLedger(redis, ttl_ms=int(settings.ledger_hours * 3_600_000)),
+                leases=RedisLeases(redis, life_ms=settings.lease_ms),
+                blobs=RedisAsyncBlobs(redis),
+                vectors=RedisAsyncVectors(redis),
+                embeddings=RedisEmbeddingCache(redis, model_name=tree.encoder.model_name, now_ms=wall_clock_ms),
+                engines=engines,
+            )
+    finally:
+        for engine in engines.values():
+            await engine.close()
+        with contextlib.suppress(Exception):
+            await redis.aclose()
+
+
+def _engine(settings: EngineSettings, timeout_ms: int) -> Engine:
+    from connectors.engines.vllm import VllmEngine
+
+    headers = {} if settings.api_key is None else {"Authorization": f"Bearer {settings.api_key.reveal()}"}
+    return VllmEngine(settings.url, timeout_s=timeout_ms / 1000, headers=headers)

@@ -1,0 +1,167 @@
+"""The executor: the order in which its parts come to life, and the order in which they end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from connectors.metrics import SILENT, MetricSink
+from executor.department import Department
+from executor.failpoints import reached
+from executor.policy_feed import PolicyFeed
+from executor.ports import Ports
+from executor.settings import ExecutorTree
+from executor.shared import Shared
+from executor.speaker import Speaker
+from executor.tail import Heard, Tail
+from schemas import Cancel, Policy, Prefix, WarmupCommand, topics
+
+log = logging.getLogger(__name__)
+
+LEAVE_S = 10.0
+CAUGHT_UP_S = 30.0
+
+
+class Executor:
+    """One executor process.
+
+    Args:
+        tree: its settings.
+        ports: the outside.
+        metrics: where it counts.
+
+    Raises:
+        BrokenConfiguration: a salt's reference leads nowhere.
+    """
+
+    def __init__(self, tree: ExecutorTree, ports: Ports, metrics: MetricSink = SILENT) -> None:
+        self.tree = tree
+        self.ready = False
+        self.draining = False
+        self._shared = Shared(tree, ports, metrics)
+        names = tree.kafka
+        self._policy = PolicyFeed(
+            lambda: ports.consumer(None), names.topic(topics.POLICY), self._shared.on_loop(self._take_policies)
+        )
+        self._tail = Tail(
+            lambda: ports.consumer(None),
+            (names.topic(topics.COMMANDS), names.topic(topics.OUTCOMES)),
+            self._shared.on_loop(self._hear),
+            ports.now_ms,
+        )
+        self._speaker = Speaker(self._shared)
+        self._departments = [Department(pool, self._shared, self._remember) for pool in tree.pools]
+        self._tasks: list[asyncio.Task[None]] = []
+        self._takers: list[asyncio.Task[None]] = []
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Lives until `stop` is set, then drains.
+
+        Raises:
+            StackFault, TransientFault, BrokenConfiguration: it could not begin.
+        """
+        try:
+            await self.begin()
+            log.info("ready", extra={"fields": {"holder": self._shared.holder, "pools": list(self.tree.pools)}})
+            await stop.wait()
+        finally:
+            await self.drain()
+
+    async def begin(self) -> None:
+        """Steps 1 and 2, then everything that works side by side; commands are read last."""
+        self._shared.bind(asyncio.get_running_loop())
+        self._take_policies(await asyncio.to_thread(self._policy.read_to_end))
+        reached("policy_read")
+        await self._shared.keeper.assured()
+        reached("ledger_rebuilt")
+        self._policy.start()
+        self._tail.start()
+        await self._speaker.begin()
+        self._spawn(self._speaker.leases.run())
+        for department in self._departments:
+            self._spawn(department.settler.run())
+            self._spawn(department.pool.run())
+            self._takers.append(asyncio.create_task(department.workers.run()))
+        await asyncio.to_thread(self._tail.caught_up.wait, CAUGHT_UP_S)
+        for department in self._departments:
+            department.intake.start()
+        self.ready = True
+
+    async def drain(self) -> None:
+        """Stops consuming, lets what runs come to its end within `drain_s`, publishes, commits, gives leases back.
+
+        What waits stays uncommitted and comes to another executor, or to this one's next life.
+        """
+        if self.draining:
+            return
+        self.ready, self.draining = False, True
+        log.info("draining")
+        for department in self._departments:
+            department.intake.stop_reading()
+        await _ended(self._takers)
+        await asyncio.gather(*(department.finish(self.tree.executor.drain_s) for department in self._departments))
+        await asyncio.gather(
+            *(asyncio.to_thread(department.intake.leave, LEAVE_S) for department in self._departments),
+            asyncio.to_thread(self._policy.leave, LEAVE_S),
+            asyncio.to_thread(self._tail.leave, LEAVE_S),
+        )
+        await _ended(self._tasks)
+        await self._speaker.end()
+        log.info("drained")
+
+    def broken(self) -> list[str]:
+        """What has ended and does not come back by itself; empty while the process is worth keeping."""
+        if not self.ready:
+            return []
+        found = [f"intake of {d.name}" for d in self._departments if not d.intake.alive]
+        found += ["policy feed"] if not self._policy.alive else []
+        found += ["tail"] if not self._tail.alive else []
+        found += [f"watch of {replica}" for replica in self._speaker.broken]
+        return found + [task.get_name() for task in (*self._tasks, *self._takers) if task.done()]
+
+    def unready(self) -> list[str]:
+        """Why it does not take commands now; empty when it does."""
+        if not self.ready:
+            return ["draining" if self.draining else "starting"]
+        why = [f"{d.name}: not in its consumer group yet" for d in self._departments if not d.intake.joined.is_set()]
+        if not self._shared.keeper.trusted:
+            why.append("the ledger is being rebuilt")
+        return why + self.broken()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.create_task(work, name=work.__qualname__))
+
+    def _take_policies(self, policies: list[Policy]) -> None:
+        changed = [policy for policy in policies if self._shared.book.apply(policy)]
+        if any(policy.section == "freeze" for policy in changed):
+            stopped = sum(department.pool.freeze() for department in self._departments)
+            log.info("freeze changed", extra={"fields": {"stopped": stopped}})
+
+    def _remember(self, command: WarmupCommand) -> None:
+        if isinstance(command.target, Prefix):
+            self._shared.commands.put(command.command_id, command)
+
+    def _hear(self, heard: list[Heard]) -> None:
+        for message in heard:
+            if isinstance(message, WarmupCommand):
+                self._hear_command(message)
+            else:
+                self._shared.published.add(message.outcome_id)
+                self._speaker.hear(message)
+
+    def _hear_command(self, command: WarmupCommand) -> None:
+        self._remember(command)
+        if not isinstance(command.target, Cancel) or command.shadow or self.tree.executor.shadow:
+            return
+        for command_id in command.target.command_ids:
+            self._shared.cancelled.put(command_id, None)
+        for department in self._departments:
+            department.pool.stop(command.target.command_ids, "cancelled")
+
+
+async def _ended(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,140 @@
+"""Settings of the executor: section `[executor]` of `stoker.toml`, beside `[kafka]`, `[redis]` and `[encoder]`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from connectors.settings import EncoderSettings, KafkaSettings, RedisSettings, SecretRef, Section
+
+
+class EngineSettings(Section):
+    """One replica of a serving engine."""
+
+    name: str = Field(
+        min_length=1, max_length=128, description="Name of the replica, as the gateway reports it in its events."
+    )
+    url: str = Field(pattern=r"^https?://", description="Base URL of its HTTP API, without /v1.")
+    pool: str = Field(min_length=1, max_length=128, description="Pool of equal replicas that it belongs to.")
+    api_key: SecretRef | None = Field(default=None, description="Reference to the bearer token of its API.")
+    events: bool = Field(
+        default=True, description="Whether its KV events are followed, where it has them; else residency is not told."
+    )
+
+
+class ExecutorSettings(Section):
+    """How one executor works."""
+
+    engines: tuple[EngineSettings, ...] = Field(
+        default=(), description="The replicas that it warms. Every executor of a pool lists all replicas of the pool."
+    )
+    salts: Mapping[str, SecretRef] = Field(
+        default_factory=dict, description="Cache salts by the salt_ref that commands name: a reference to each salt."
+    )
+    redis_pools: bool = Field(default=True, description="Whether it also serves the caches in Redis (redis:<pool>).")
+    time_scale: float = Field(
+        default=1.0, gt=0, le=10_000, description="Divides the life of cache entries, multiplies budgets (0 to 10,000)."
+    )
+    shadow: bool = Field(default=False, description="Whether nothing is applied and every outcome is shadow.")
+    concurrency: int = Field(
+        default=2, ge=1, le=64, description="Warm-ups that run at once on one engine replica (1 to 64)."
+    )
+    redis_concurrency: int = Field(
+        default=16, ge=1, le=256, description="Cache entries that are written at once to one Redis (1 to 256)."
+    )
+    queue_bound: int = Field(
+        default=5_000, ge=1, le=1_000_000, description="Works that may wait in one pool; the lowest is turned away."
+    )
+    quota_slack: float = Field(
+        default=2.0,
+        ge=1,
+        le=100,
+        description="How far above the planner's own budget the executor begins to refuse, as a factor (1 to 100).",
+    )
+    attempts: int = Field(
+        default=4, ge=1, le=20, description="Calls of one warm-up before it has failed, if faults pass (1 to 20)."
+    )
+    backoff_ms: int = Field(
+        default=250,
+        ge=1,
+        le=60_000,
+        description="Pause before the second call, then doubled, in ms (1 to 60,000).",
+    )
+    request_timeout_ms: int = Field(
+        default=30_000,
+        ge=100,
+        le=600_000,
+        description="Longest wait for one warm-up, in ms (100 to 600,000); never beyond the command's expiry.",
+    )
+    embedding_life_ms: int = Field(
+        default=3_600_000,
+        ge=1_000,
+        le=604_800_000,
+        description="How long a warmed embedding lives, in unscaled ms (1,000 to 604,800,000).",
+    )
+    lease_ms: int = Field(
+        default=10_000, ge=1_000, le=120_000, description="Life of a lease and of this executor's presence, in ms."
+    )
+    telemetry_ms: int = Field(
+        default=1_000, ge=100, le=60_000, description="Pause between two samples of a replica, in ms (100 to 60,000)."
+    )
+    residency_gap_ms: int = Field(
+        default=100, ge=100, le=60_000, description="Shortest pause between two residency deltas of a replica, in ms."
+    )
+    watched_prefixes: int = Field(
+        default=2_000, ge=1, le=100_000, description="Prefixes whose residency is followed on one replica; then LRU."
+    )
+    ledger_hours: float = Field(
+        default=6.0, gt=0, le=168, description="How far back the ledger is rebuilt, and how long entries live, in h."
+    )
+    drain_s: float = Field(
+        default=20.0, ge=0, le=3_600, description="How long a drain waits for what runs, in s (0 to 3,600)."
+    )
+    admin_host: str = Field(default="127.0.0.1", min_length=1, description="Address of /healthz, /readyz, /metrics.")
+    admin_port: int = Field(
+        default=9410, ge=0, le=65_535, description="Port of the same; 0 takes a free one and logs which."
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        names = [engine.name for engine in self.engines]
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            raise ValueError(f"engines: the name {doubled[0]!r} occurs twice; a replica has one name")
+        for engine in self.engines:
+            if engine.pool.startswith("redis:"):
+                raise ValueError(f"engines: pool {engine.pool!r} is a Redis pool; choose another name for the engines")
+        return self
+
+    @property
+    def engine_pools(self) -> tuple[str, ...]:
+        """Names of the engine pools, each once, in the order of their first engine."""
+        return tuple(dict.fromkeys(engine.pool for engine in self.engines))
+
+    def engines_of(self, pool: str) -> tuple[EngineSettings, ...]:
+        """The replicas of a pool."""
+        return tuple(engine for engine in self.engines if engine.pool == pool)
+
+
+class ExecutorTree(Section):
+    """What one executor process reads of `stoker.toml`; the sections of other processes are left to them."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+
+    kafka: KafkaSettings = KafkaSettings()
+    redis: RedisSettings = RedisSettings()
+    encoder: EncoderSettings = EncoderSettings()
+    executor: ExecutorSettings = ExecutorSettings()
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """Every pool that it serves: the engines' and its Redis."""
+        return (*self.executor.engine_pools, *((self.redis.pool_key,) if self.executor.redis_pools else ()))
+
+    def replicas_of(self, pool: str) -> tuple[str, ...]:
+        """Names of a pool's replicas; a Redis pool is its own one."""
+        if pool == self.redis.pool_key:
+            return (pool,)
+        return tuple(engine.name for engine in self.executor.engines_of(pool))

@@ -1,0 +1,85 @@
+"""The speaker: for each replica whose lease is held, a watch that says what the replica does and holds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from executor.leases import LeaseKeeper
+from executor.shared import Shared
+from executor.watch import Prefixed, ReplicaWatch
+from schemas import StackFault, TransientFault, WarmupOutcome
+
+log = logging.getLogger(__name__)
+
+PAUSE_AFTER_FAULT_S = 0.5
+
+
+class Speaker:
+    """Keeps the leases, and starts and stops the watches as they come and go."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        settings = shared.tree.executor
+        self._engines = {engine.name: engine for engine in settings.engines}
+        self._watches: dict[str, tuple[ReplicaWatch, asyncio.Task[None]]] = {}
+        self._ended: list[asyncio.Task[None]] = []
+        self.leases = LeaseKeeper(
+            shared.ports.leases,
+            shared.holder,
+            tuple(self._engines),
+            settings.lease_ms,
+            self._speak_for,
+            self._fall_silent,
+            shared.keeper.doubt,
+            shared.metrics,
+        )
+
+    async def begin(self) -> None:
+        """Shows presence and takes what leases are free; asks for as long as Redis is away."""
+        while True:
+            try:
+                await self.leases.begin()
+                return
+            except (TransientFault, StackFault) as fault:
+                log.warning("no leases yet: %s", fault)
+                await asyncio.sleep(PAUSE_AFTER_FAULT_S)
+
+    async def end(self) -> None:
+        """Gives the leases back, which ends the watches."""
+        await self.leases.release_all()
+        await asyncio.gather(*self._ended, return_exceptions=True)
+
+    def hear(self, outcome: WarmupOutcome) -> None:
+        """An outcome of any executor: what it made resident on a replica of ours is watched."""
+        watch = self._watches.get(outcome.replica)
+        command = self._shared.commands.get(outcome.command_id)
+        if watch is not None and command is not None and outcome.status in ("applied", "resident"):
+            watch[0].offer(Prefixed(command, outcome))
+
+    @property
+    def broken(self) -> list[str]:
+        """Replicas whose watch ended by a mistake of ours."""
+        return [replica for replica, (_, task) in self._watches.items() if task.done()]
+
+    def _speak_for(self, replica: str) -> None:
+        shared, engine = self._shared, self._engines[replica]
+        watch = ReplicaWatch(
+            replica,
+            engine.pool,
+            shared.ports.engines[replica],
+            shared.ports.blobs,
+            shared.salts,
+            shared.publisher,
+            shared.tree.executor,
+            engine.events,
+            shared.ports.now_ms,
+            shared.metrics,
+        )
+        self._watches[replica] = (watch, asyncio.create_task(watch.run(), name=f"watch {replica}"))
+
+    def _fall_silent(self, replica: str) -> None:
+        watch = self._watches.pop(replica, None)
+        if watch is not None:
+            watch[1].cancel()
+            self._ended.append(watch[1])

@@ -1,0 +1,107 @@
+"""The waiting line: a bounded priority queue by class, then priority, then age (step 5)."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import insort
+from collections import defaultdict
+from collections.abc import Callable
+
+from executor.orders import Work
+from schemas.warmup_command import Qos
+
+RANK: dict[Qos, int] = {"guaranteed": 0, "burstable": 1, "best_effort": 2}
+"""Classes in the order in which they are served; the last is the first to be turned away."""
+
+Turn = tuple[int, int, int, int]
+
+
+def turn(work: Work, arrival: int) -> Turn:
+    """Sort key: smaller is served earlier. Older by issue time, then by arrival."""
+    command = work.command
+    return RANK[command.qos], -command.priority, command.issued_at_ms, arrival
+
+
+class WaitingLine:
+    """Works that are admitted and not yet taken, one line a replica, bounded over all of them together.
+
+    A work whose `not_before_ms` has not come keeps its place but is passed over.
+
+    Args:
+        bound: how many works may wait.
+        now_ms: wall clock.
+    """
+
+    def __init__(self, bound: int, now_ms: Callable[[], int]) -> None:
+        self._bound = bound
+        self._now_ms = now_ms
+        self._lines: dict[str, list[tuple[Turn, Work]]] = defaultdict(list)
+        self._later: dict[Work, int] = {}
+        self._arrivals = 0
+        self._changed: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lines.values()))
+
+    def put(self, work: Work) -> Work | None:
+        """Lets a work wait. When the line is over its bound, the lowest is removed and returned; it may be this one."""
+        self._insert(work)
+        if len(self) <= self._bound:
+            return None
+        _, lowest = max((line[-1] for line in self._lines.values() if line), key=lambda entry: entry[0])
+        self.remove(lowest)
+        return lowest
+
+    def put_back(self, work: Work, not_before_ms: int) -> None:
+        """Lets a work that was taken wait again until a wall time; never turned away."""
+        self._later[work] = not_before_ms
+        self._insert(work)
+
+    def _insert(self, work: Work) -> None:
+        self._arrivals += 1
+        work.stage = "waiting"
+        insort(self._lines[work.replica], (turn(work, self._arrivals), work), key=lambda entry: entry[0])
+        self._changed[work.replica].set()
+
+    def remove(self, work: Work) -> bool:
+        """Takes a work out of the line; False if it does not wait."""
+        line = self._lines[work.replica]
+        for index, (_, waiting) in enumerate(line):
+            if waiting is work:
+                del line[index]
+                self._later.pop(work, None)
+                return True
+        return False
+
+    def next_of(self, replica: str) -> Work | None:
+        """The first work of a replica whose time has come, taken out of the line; None if there is none now."""
+        now_ms = self._now_ms()
+        for index, (_, work) in enumerate(self._lines[replica]):
+            if self._due_ms(work) <= now_ms:
+                del self._lines[replica][index]
+                self._later.pop(work, None)
+                return work
+        return None
+
+    async def take(self, replica: str) -> Work:
+        """Waits for the next work of a replica."""
+        changed = self._changed[replica]
+        while True:
+            changed.clear()
+            work = self.next_of(replica)
+            if work is not None:
+                return work
+            await self._until_change(replica, changed)
+
+    async def _until_change(self, replica: str, changed: asyncio.Event) -> None:
+        due = [self._due_ms(work) for _, work in self._lines[replica]]
+        if not due:
+            await changed.wait()
+            return
+        try:
+            await asyncio.wait_for(changed.wait(), max(1, min(due) - self._now_ms()) / 1000)
+        except TimeoutError:
+            return
+
+    def _due_ms(self, work: Work) -> int:
+        return max(work.command.not_before_ms, self._later.get(work, 0))

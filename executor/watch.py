@@ -1,0 +1,201 @@
+"""Watching one replica: its KV events, its metrics, its residency. Only the holder of the replica's lease does this."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from connectors.engines.base import Engine, EngineMetrics, Messages, Tokens
+from connectors.metrics import SILENT, MetricSink
+from connectors.redis.base import AsyncBlobs
+from executor.apply.content import Unusable, prompt_of
+from executor.apply.salts import SaltStore
+from executor.publisher import Publisher
+from executor.residency import ResidencyBook, Watched
+from executor.settings import ExecutorSettings
+from executor.telemetry import Sampler
+from schemas import (
+    Prefix,
+    RefusedCommand,
+    ReplicaSample,
+    Residency,
+    StackFault,
+    TransientFault,
+    WarmupCommand,
+    WarmupOutcome,
+)
+
+log = logging.getLogger(__name__)
+
+PAUSE_AFTER_FAULT_S = 0.5
+LOOK_AGAIN_S = 30.0
+BUSY_SHARE = 0.1
+"""At most this share of the loop's time goes into looking watched prefixes up."""
+
+
+@dataclass(frozen=True)
+class Prefixed:
+    """A prefix that some executor warmed on this replica, or found there."""
+
+    command: WarmupCommand
+    outcome: WarmupOutcome
+
+
+class ReplicaWatch:
+    """Everything that the lease-holder of a replica says about it.
+
+    Args:
+        now_ms: wall clock.
+    """
+
+    def __init__(
+        self,
+        replica: str,
+        pool: str,
+        engine: Engine,
+        blobs: AsyncBlobs,
+        salts: SaltStore,
+        publisher: Publisher,
+        settings: ExecutorSettings,
+        follow_events: bool,
+        now_ms: Callable[[], int],
+        metrics: MetricSink = SILENT,
+    ) -> None:
+        self.replica = replica
+        self._engine = engine
+        self._blobs = blobs
+        self._salts = salts
+        self._publisher = publisher
+        self._settings = settings
+        self._follow_events = follow_events
+        self._now_ms = now_ms
+        self._metrics = metrics
+        self._sampler = Sampler(replica, pool)
+        self._book = ResidencyBook(replica, pool, settings.watched_prefixes, lambda: time.time_ns() // 1_000)
+        self._changed = asyncio.Event()
+        self._prefixes: asyncio.Queue[Prefixed] = asyncio.Queue(settings.watched_prefixes)
+        self._began_ms = now_ms()
+        self._stored_before = (0, time.monotonic())
+
+    def offer(self, prefixed: Prefixed) -> None:
+        """A prefix to watch. When too many wait, this one is left out: it is an estimate, not an account."""
+        if not self._prefixes.full():
+            self._prefixes.put_nowait(prefixed)
+
+    async def run(self) -> None:
+        """Works until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._sample_forever())
+            tasks.create_task(self._learn_forever())
+            tasks.create_task(self._tell_forever())
+            if self._follow_events:
+                tasks.create_task(self._follow_forever())
+
+    async def _sample_forever(self) -> None:
+        while True:
+            begun = time.monotonic()
+            try:
+                await self._publisher.sample(await self._sample())
+            except (TransientFault, RefusedCommand) as fault:
+                log.warning("sample of %s not published: %s", self.replica, fault)
+            pause = self._settings.telemetry_ms / 1000 - (time.monotonic() - begun)
+            await asyncio.sleep(max(0.05, pause))
+
+    async def _sample(self) -> ReplicaSample:
+        metrics: EngineMetrics | None
+        try:
+            async with asyncio.timeout(max(1.0, self._settings.telemetry_ms / 1000)):
+                metrics = await self._engine.metrics()
+        except (TransientFault, RefusedCommand, TimeoutError):
+            metrics = None
+        before = self._sampler.incarnations.name
+        sample = self._sampler.sample(metrics, self._now_ms(), self._allocations_per_s())
+        if before is not None and sample.incarnation != before:
+            log.warning("engine %s lives anew: everything it held counts as lost", self.replica)
+            self._book.on_restart()
+            self._changed.set()
+        self._metrics.level("stoker_executor_replica_ready_count", float(sample.state == "ready"), replica=self.replica)
+        return sample
+
+    def _allocations_per_s(self) -> float | None:
+        if not self._follow_events:
+            return None
+        (stored, at), now = self._stored_before, time.monotonic()
+        self._stored_before = (self._book.blocks_stored, now)
+        return round((self._book.blocks_stored - stored) / max(now - at, 1e-3), 3)
+
+    async def _follow_forever(self) -> None:
+        while True:
+            try:
+                async for event in self._engine.kv_events():
+                    self._book.on_event(event)
+                    self._changed.set()
+                # The engine has no events, or does not yet know that it has.
+                await asyncio.sleep(LOOK_AGAIN_S)
+            except (TransientFault, RefusedCommand) as fault:
+                log.warning("KV events of %s: %s", self.replica, fault)
+                await asyncio.sleep(PAUSE_AFTER_FAULT_S)
+
+    async def _learn_forever(self) -> None:
+        while True:
+            prefixed = await self._prefixes.get()
+            try:
+                watched = await self._watched(prefixed)
+            except (TransientFault, RefusedCommand, StackFault, Unusable) as fault:
+                log.warning("%s on %s is not watched: %s", prefixed.command.target_key, self.replica, fault)
+                continue
+            self._book.watch(watched)
+            self._metrics.level("stoker_executor_watched_prefixes", len(self._book), replica=self.replica)
+            self._changed.set()
+
+    async def _watched(self, prefixed: Prefixed) -> Watched:
+        command, outcome = prefixed.command, prefixed.outcome
+        target = command.target
+        assert isinstance(target, Prefix)
+        prompt = await prompt_of(self._blobs, command.scope, target)
+        if isinstance(prompt, Messages):
+            ids = await self._engine.tokenize(target.model, prompt)
+        else:
+            assert isinstance(prompt, Tokens)
+            ids = tuple(prompt.ids)
+        salt = self._salts.find(target.render.salt_ref) if target.render.salt_ref is not None else None
+        inherited = outcome.finished_at_ms < self._began_ms
+        reported = 0 if inherited else outcome.tokens_warmed + outcome.tokens_already_resident
+        return Watched(
+            scope=command.scope,
+            target_key=command.target_key,
+            ids=array("I", ids),
+            adapter=target.adapter,
+            salt=None if salt is None else salt.value,
+            reported_tokens=reported,
+            inherited=inherited,
+        )
+
+    async def _tell_forever(self) -> None:
+        """Deltas, never closer together than the settings say, nor so close that looking up takes the loop's time."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            begun = time.monotonic()
+            incarnation = self._sampler.incarnations.name
+            if incarnation is not None:
+                states = list(self._book.statements(incarnation, self._now_ms()))
+                spent = time.monotonic() - begun
+                await self._tell(states)
+            else:
+                spent = 0.0
+                self._changed.set()
+            await asyncio.sleep(max(self._settings.residency_gap_ms / 1000, spent / BUSY_SHARE))
+
+    async def _tell(self, states: list[Residency]) -> None:
+        if not states:
+            return
+        self._metrics.count("stoker_executor_residency_total", len(states), replica=self.replica)
+        try:
+            await self._publisher.residency(states)
+        except (TransientFault, RefusedCommand) as fault:
+            log.warning("residency of %s not published: %s", self.replica, fault)

@@ -1,0 +1,174 @@
+"""Workers: they take work in turn, claim it in the ledger, apply it, and hand its ending on (step 6)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from connectors.metrics import SILENT, MetricSink
+from connectors.redis.base import Already, Ledger
+from executor.admission import late
+from executor.apply.patience import Patience
+from executor.failpoints import reached
+from executor.ledger_keeper import LedgerKeeper
+from executor.memory import Published
+from executor.orders import Work
+from executor.outcomes import Ending, first_try
+from executor.settle import Settler
+from executor.waiting import WaitingLine
+from schemas import OutcomeReason, StackFault, TransientFault, WarmupCommand
+from schemas.canonical import outcome_id
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN_MS = 250
+"""Pause before asking again for work that another executor has in hand."""
+PAUSE_AFTER_FAULT_S = 0.25
+
+Apply = Callable[[WarmupCommand, str, float], Awaitable[Ending]]
+"""One attempt at a command on a replica within so many seconds."""
+
+
+@dataclass(frozen=True)
+class WorkerTools:
+    """What the workers of a pool share.
+
+    Attributes:
+        frozen: the reasons why a scope may not act now.
+        used: told what a work was charged and how it ended, so that what was not spent is given back.
+    """
+
+    line: WaitingLine
+    ledger: Ledger
+    keeper: LedgerKeeper
+    published: Published
+    settler: Settler
+    holder: str
+    apply: Apply
+    patience: Patience
+    now_ms: Callable[[], int]
+    frozen: Callable[[str], tuple[str, ...]]
+    used: Callable[[Work, Ending], None]
+    metrics: MetricSink = SILENT
+
+
+class Workers:
+    """The workers of one pool.
+
+    Args:
+        concurrency: how many works may run at once on each replica.
+    """
+
+    def __init__(self, tools: WorkerTools, concurrency: Mapping[str, int]) -> None:
+        self._tools = tools
+        self._concurrency = concurrency
+        self._running: set[Work] = set()
+
+    @property
+    def running(self) -> int:
+        """Works in hand."""
+        return len(self._running)
+
+    async def run(self) -> None:
+        """Works until cancelled. Cancelling takes no further work; what runs is left to `finish`."""
+        async with asyncio.TaskGroup() as tasks:
+            for replica, places in self._concurrency.items():
+                for _ in range(places):
+                    tasks.create_task(self._serve(replica))
+
+    async def _serve(self, replica: str) -> None:
+        while True:
+            work = await self._tools.line.take(replica)
+            work.stage = "running"
+            self._running.add(work)
+            work.task = asyncio.create_task(self._handle(work))
+            # Shielded: a drain ends the taking of work, not the work.
+            await asyncio.shield(asyncio.gather(work.task, return_exceptions=True))
+
+    async def finish(self, timeout_s: float) -> None:
+        """Lets what runs come to its end; what has not by then is closed and left for another executor."""
+        tasks = {work.task for work in self._running if work.task is not None}
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout_s)
+        for work in list(self._running):
+            work.stop_with("draining")
+        tasks = {work.task for work in self._running if work.task is not None}
+        if tasks:
+            await asyncio.wait(tasks, timeout=5)
+
+    async def _handle(self, work: Work) -> None:
+        taken_ms, taken = self._tools.now_ms(), time.monotonic()
+        ending: Ending | None
+        try:
+            reached("command_taken")
+            ending = await self._ended(work)
+        except asyncio.CancelledError:
+            ending = _stopped(work)
+        except Exception as error:
+            log.exception("applying %s failed in our own code", work.command.command_id)
+            ending = Ending("failed", OutcomeReason.UNVERIFIED, error=type(error).__name__)
+        finally:
+            self._running.discard(work)
+        if ending is None:
+            return
+        apply_ms = (time.monotonic() - taken) * 1000
+        self._tools.used(work, ending)
+        self._tools.metrics.observe("stoker_executor_apply_seconds", apply_ms / 1000, pool=work.command.pool)
+        self._tools.settler.settle(work, ending, self._tools.now_ms(), taken_ms - work.arrived_ms, apply_ms)
+
+    async def _ended(self, work: Work) -> Ending | None:
+        """How the work ended; None if somebody else settles it."""
+        taken_over = await self._claimed(work)
+        if taken_over is None:
+            return None
+        command, tools = work.command, self._tools
+        if tools.now_ms() >= command.expires_at_ms:
+            return late(taken_over)
+        reasons = tools.frozen(command.scope)
+        if reasons and not taken_over:
+            return Ending("rejected", OutcomeReason.FROZEN, error="; ".join(reasons))
+        reached("apply_started")
+        ending = await tools.patience.spend(
+            lambda seconds: tools.apply(command, work.replica, seconds), command.expires_at_ms, tools.now_ms
+        )
+        reached("apply_answered")
+        return first_try(ending) if taken_over else ending
+
+    async def _claimed(self, work: Work) -> bool | None:
+        """Claims the work in the ledger: whether an earlier holder had begun it, or None if it is not ours to do."""
+        tools, command = self._tools, work.command
+        while True:
+            await tools.keeper.assured()
+            if outcome_id(command.command_id, work.replica) in tools.published:
+                tools.settler.already(work)
+                return None
+            try:
+                claim = await tools.ledger.begin(command.command_id, work.replica, tools.holder)
+                break
+            except (TransientFault, StackFault) as fault:
+                log.warning("ledger does not answer: %s", fault)
+                tools.keeper.doubt()
+                await asyncio.sleep(PAUSE_AFTER_FAULT_S)
+        if not isinstance(claim, Already):
+            return claim.taken_over
+        if claim.state != "started":
+            tools.settler.already(work)
+            return None
+        if claim.holder == tools.holder:
+            # Nobody else works under our name, and each work is in hand once: it was begun and let go by ourselves.
+            return True
+        tools.line.put_back(work, tools.now_ms() + LOOK_AGAIN_MS)
+        return None
+
+
+def _stopped(work: Work) -> Ending | None:
+    """How a work ends that was closed while it ran; None if it is left to whoever has it next."""
+    if work.stop == "cancelled":
+        return Ending("cancelled", OutcomeReason.CANCELLED)
+    if work.stop == "frozen":
+        return Ending("cancelled", OutcomeReason.FROZEN)
+    work.stage = "dropped"
+    return None
