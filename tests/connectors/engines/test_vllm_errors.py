@@ -1,0 +1,92 @@
+"""Which of the two faults a caller of the vLLM adapter sees, and what the message may say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from connectors.engines import Salt
+from connectors.engines.prometheus_text import parse_metrics
+from connectors.engines.vllm import VllmEngine
+from schemas.errors import RefusedCommand, TransientFault
+
+
+def engine(answer: Callable[[httpx.Request], httpx.Response]) -> VllmEngine:
+    return VllmEngine("http://replica", transport=httpx.MockTransport(answer))
+
+
+def error(status: int, kind: str, message: str) -> httpx.Response:
+    return httpx.Response(status, json={"error": {"message": message, "type": kind, "param": "x", "code": status}})
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+async def test_these_may_pass_later(status: int) -> None:
+    with pytest.raises(TransientFault, match=str(status)):
+        await engine(lambda _: error(status, "Any", "busy")).warm_tokens("tiny", [1], request_id="r")
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
+async def test_these_never_pass(status: int) -> None:
+    with pytest.raises(RefusedCommand, match=str(status)):
+        await engine(lambda _: error(status, "Any", "no")).warm_tokens("tiny", [1], request_id="r")
+
+
+async def test_a_gateways_answer_without_a_body_is_mapped_by_status() -> None:
+    with pytest.raises(TransientFault, match="Bad Gateway"):
+        await engine(lambda _: httpx.Response(502, text="<html>")).warm_tokens("tiny", [1], request_id="r")
+
+
+@pytest.mark.parametrize("body", ["<html>", "[]"])
+async def test_an_answer_of_another_shape_is_transient(body: str) -> None:
+    with pytest.raises(TransientFault):
+        await engine(lambda _: httpx.Response(200, text=body)).warm_tokens("tiny", [1], request_id="r")
+
+
+async def test_a_refused_connection_is_transient() -> None:
+    replica = VllmEngine("http://127.0.0.1:9")
+    with pytest.raises(TransientFault):
+        await replica.metrics()
+    await replica.close()
+
+
+async def test_validation_errors_quote_the_value_so_they_are_not_passed_on() -> None:
+    quoting = error(400, "Bad Request", "1 validation error: {'input': 'my-secret-salt'}")
+    with pytest.raises(RefusedCommand) as refused:
+        await engine(lambda _: quoting).warm_tokens("tiny", [1], salt=Salt("my-secret-salt"), request_id="r")
+    assert "secret" not in str(refused.value)
+
+
+async def test_a_failed_load_is_refused_although_it_is_a_500() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/models":
+            return httpx.Response(200, json={"object": "list", "data": []})
+        return error(500, "InternalServerError", "LoRA rank 64 is greater than max_lora_rank 16.")
+
+    with pytest.raises(RefusedCommand, match="rank 64"):
+        await engine(answer).load_adapter("big", "/adapters/big")
+
+
+async def test_higher_priority_becomes_a_lower_number() -> None:
+    sent: list[bytes] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request.content)
+        return httpx.Response(200, json={"usage": {"prompt_tokens": 1}})
+
+    replica = engine(answer)
+    for priority in (999, 0):
+        await replica.warm_tokens("tiny", [1], request_id="r", priority=priority)
+    assert b'"priority":0' in sent[0]
+    assert b'"priority":999' in sent[1]
+
+
+def test_a_page_of_several_engines_is_summed() -> None:
+    page = "\n".join(
+        f'vllm:{name}{{engine="{engine}"}} {value}'
+        for engine in (0, 1)
+        for name, value in (("num_requests_running", 2.0), ("kv_cache_usage_perc", 0.25 * (engine + 1)))
+    )
+    told = parse_metrics(page + "\n")
+    assert (told.running, told.kv_usage, told.blocks_total, told.sleeping) == (4, 0.5, None, None)
