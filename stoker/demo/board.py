@@ -1,0 +1,150 @@
+"""What the topics said so far, folded into the figures of the live table. Pure: records in, figures out."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+from analytics.entropy import EntropySums, merged
+from schemas import (
+    Accounting,
+    Focus,
+    PlannerState,
+    PoisonMessage,
+    Prefix,
+    WarmupCommand,
+    WarmupOutcome,
+    WindowStats,
+    decode,
+)
+from stoker.demo.effect import Issued
+
+M = TypeVar("M", bound=msgspec.Struct)
+Insight = WindowStats | Accounting | Focus | PlannerState
+INSIGHTS: tuple[Any, ...] = (WindowStats, Accounting, Focus, PlannerState)
+
+
+@dataclass
+class Board:
+    """Reader of warmup.commands, warmup.outcomes, warmup.insights and warmup.dlq.
+
+    Sinks may repeat after a failure: commands and outcomes count once by their ids, insights by their revisions.
+    """
+
+    commands: dict[str, WarmupCommand] = field(default_factory=dict)
+    outcomes: dict[str, WarmupOutcome] = field(default_factory=dict)
+    planners: dict[str, PlannerState] = field(default_factory=dict)
+    focuses: list[Focus] = field(default_factory=list)
+    dead_records: int = 0
+    unreadable: int = 0
+    _accounts: dict[int, Accounting] = field(default_factory=dict)
+    _panes: dict[tuple[str, int], dict[int, WindowStats]] = field(default_factory=lambda: defaultdict(dict))
+
+    def on_command(self, record: bytes) -> None:
+        """A record of warmup.commands."""
+        command = self._read(record, WarmupCommand)
+        if command is not None:
+            self.commands[command.command_id] = command
+
+    def on_outcome(self, record: bytes) -> None:
+        """A record of warmup.outcomes; `applied` is never replaced by `resident`."""
+        outcome = self._read(record, WarmupOutcome)
+        if outcome is None:
+            return
+        before = self.outcomes.get(outcome.outcome_id)
+        if before is None or (before.status, outcome.status) != ("applied", "resident"):
+            self.outcomes[outcome.outcome_id] = outcome
+
+    def on_insight(self, record: bytes) -> None:
+        """A record of warmup.insights."""
+        try:
+            insight: Insight = decode(record, *INSIGHTS)
+        except PoisonMessage:
+            self.unreadable += 1
+            return
+        if isinstance(insight, Accounting):
+            before = self._accounts.get(insight.shard)
+            if before is None or before.revision <= insight.revision:
+                self._accounts[insight.shard] = insight
+        elif isinstance(insight, PlannerState):
+            self.planners[insight.pool] = insight
+        elif isinstance(insight, Focus):
+            self.focuses.append(insight)
+        elif insight.dimension == "query":
+            shards = self._panes[insight.scope, insight.pane_start_ms]
+            old = shards.get(insight.shard)
+            if old is None or old.revision <= insight.revision:
+                shards[insight.shard] = insight
+
+    def on_dead(self, _record: bytes) -> None:
+        """A record of warmup.dlq."""
+        self.dead_records += 1
+
+    def _read(self, record: bytes, kind: type[M]) -> M | None:
+        try:
+            return decode(record, kind)
+        except PoisonMessage:
+            self.unreadable += 1
+            return None
+
+    @property
+    def account(self) -> Accounting:
+        """Where the records of llm.requests went, over all shards."""
+        names = ("counted", "second_phase", "not_demand", "late", "duplicate", "dead")
+        sums = {name: sum(getattr(one, name) for one in self._accounts.values()) for name in names}
+        newest = max((one.at_ms for one in self._accounts.values()), default=0)
+        return Accounting(shard=0, revision=0, at_ms=newest, **sums)
+
+    @property
+    def read(self) -> int:
+        """Records of llm.requests that the job has accounted for."""
+        total = self.account
+        return total.counted + total.second_phase + total.not_demand + total.late + total.duplicate + total.dead
+
+    def entropy_bits(self) -> dict[str, float]:
+        """Entropy of the queries of each scope in its newest pane, merged exactly over shards."""
+        newest: dict[str, int] = {}
+        for scope, pane in self._panes:
+            newest[scope] = max(pane, newest.get(scope, pane))
+        return {scope: self._pane_entropy(scope, pane) for scope, pane in sorted(newest.items())}
+
+    def _pane_entropy(self, scope: str, pane: int) -> float:
+        shards = self._panes[scope, pane].values()
+        return merged(EntropySums(one.weight, one.sum_clogc, one.distinct) for one in shards).entropy_bits
+
+    def commands_by_kind(self) -> Counter[str]:
+        """Commands by what they name, whatever their arm."""
+        return Counter(type(command.target).__name__.lower() for command in self.commands.values())
+
+    def commands_by_arm(self) -> Counter[tuple[str, str]]:
+        """Commands by (kind, arm); a shadow one counts as `shadow`."""
+        return Counter(
+            (type(command.target).__name__.lower(), "shadow" if command.shadow else command.arm)
+            for command in self.commands.values()
+        )
+
+    def outcomes_by_status(self) -> Counter[str]:
+        """Outcomes by status."""
+        return Counter(outcome.status for outcome in self.outcomes.values())
+
+    def outcomes_by_kind(self) -> Counter[tuple[str, str, str]]:
+        """Outcomes by (kind, status, reason); the kind is what stands before the target key's first colon."""
+        return Counter(
+            (outcome.target_key.partition(":")[0], outcome.status, outcome.reason.value)
+            for outcome in self.outcomes.values()
+        )
+
+    def warmed_tokens(self) -> int:
+        """Tokens that warm-ups made the engines compute."""
+        return sum(outcome.tokens_warmed for outcome in self.outcomes.values())
+
+    def issued(self) -> list[Issued]:
+        """The prefix commands, for the effect. Shadow ones are none: nothing was to be applied in either arm."""
+        return [
+            Issued(command.issued_at_ms, command.scope, command.unit, command.arm)
+            for command in self.commands.values()
+            if isinstance(command.target, Prefix) and not command.shadow
+        ]

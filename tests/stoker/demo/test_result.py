@@ -1,0 +1,89 @@
+"""The summary and its JSON: the shape of DESIGN §8, and sentences that claim no more than was seen."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from schemas import Accounting, encode
+from stoker.demo.board import Board
+from stoker.demo.effect import Groups, Sample
+from stoker.demo.profile import generated_profile
+from stoker.demo.result import Figures
+from stoker.demo.session import DemoConfig
+from stoker.demo.show import line, live_view, summary
+
+
+def sample(mean_ms: float, units: int = 8, each: int = 6) -> Sample:
+    source = random.Random(int(mean_ms))
+    names = tuple(f"u{unit}" for unit in range(units) for _ in range(each))
+    return Sample(names, tuple(source.gauss(mean_ms, 5) for _ in names), 40 * len(names), 100 * len(names))
+
+
+def figures(warmed: Sample, held: Sample) -> Figures:
+    board = Board()
+    board.on_insight(encode(Accounting(shard=0, revision=1, at_ms=1, counted=90, second_phase=8, dead=2)))
+    groups = Groups(warmed, held, sample(20.0))
+    return Figures(120.04, 100, 50, 1, 33.3, 12.0, 5_000, 0, groups, board)
+
+
+def shown(what: object) -> str:
+    console = Console(file=io.StringIO(), width=160)
+    console.print(what)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_json_has_the_shape_of_the_design() -> None:
+    document = json.loads(json.dumps(figures(sample(50), sample(100)).as_json(seed=1)))
+    assert set(document) == {
+        *("events_in", "events_counted", "second_phase", "not_demand", "dead_letters", "duplicates", "late"),
+        *("commands", "outcomes", "ttft_ms", "seconds"),
+    }
+    assert set(document["ttft_ms"]) == {"warmed", "held_out", "rest", "lru_only", "ratio_ci"}
+    for group in ("warmed", "held_out", "rest"):
+        assert set(document["ttft_ms"][group]) == {"n", "p50", "p95", "p99"}
+    assert document["ttft_ms"]["lru_only"] is None
+    low, high = document["ttft_ms"]["ratio_ci"]
+    assert low < 0.5 < high
+    assert document["seconds"] == 120.0
+    names = ("events_counted", "second_phase", "not_demand", "late", "duplicates", "dead_letters")
+    assert document["events_in"] == sum(document[name] for name in names)
+
+
+def test_without_enough_touches_there_is_no_interval_and_no_claim() -> None:
+    few = figures(sample(50, units=2), Sample())
+    document = few.as_json(seed=1)["ttft_ms"]
+    assert document["ratio_ci"] is None
+    assert document["held_out"] == {"n": 0, "p50": None, "p95": None, "p99": None}
+    assert "proves nothing" in few.verdict(1)
+    assert "12 eligible first touches of 2 warmed units" in few.verdict(1)
+
+
+@pytest.mark.parametrize(
+    ("warmed", "held", "told"), [(50, 100, "helped"), (100, 50, "harm"), (100, 100.4, "No effect is shown")]
+)
+def test_the_verdict_says_what_the_interval_says(warmed: float, held: float, told: str) -> None:
+    assert told in figures(sample(warmed), sample(held)).verdict(1)
+
+
+def test_the_summary_prints_capacity_load_and_balance() -> None:
+    config = DemoConfig(generated_profile(1), minutes=2)
+    good = figures(sample(50), sample(100))
+    text = shown(summary(good, config))
+    for word in ("12,784 tokens of KV", "prefill 5,000 tokens/s", "balances", "held out", "intention to treat"):
+        assert word in text.replace("\n", " ")
+    assert "DOES NOT BALANCE by 1" in shown(summary(replace(good, records=101), config))
+
+
+def test_the_live_view_and_the_line_draw_an_empty_run_too() -> None:
+    config = DemoConfig(generated_profile(1), minutes=2)
+    empty = Figures(0.0, 0, 0, 0, 0.0, 0.0, 0, 0, Groups(Sample(), Sample(), Sample()), Board())
+    assert "no word yet" in shown(live_view(empty, config))
+    assert "commands none" in line(empty)
+    assert "hit warmed 40%" in line(figures(sample(50), sample(100)))
