@@ -92,7 +92,7 @@ class MinuteWindow:
         self._store.put(_key(partial), msgspec.msgpack.encode(partial))
         return before or msgspec.structs.replace(partial, weight=0.0, sum_clogc=0.0, distinct=0, users=0, top=())
 
-    def keys(self) -> list[tuple[str, str]]:
+    def places(self) -> list[tuple[str, str]]:
         """Every (scope, dimension) that is held, sorted."""
         return sorted(self._partials)
 

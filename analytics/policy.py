@@ -184,6 +184,8 @@ class PolicyBook:
         self._policies: dict[str, Policy] = {}
         self._views: dict[tuple[str, str], Any] = {}
         self._frozen: dict[str, tuple[str, ...]] = {}
+        self.revision = 0
+        """Grows with every Policy that was taken: what was derived from a book holds until it changes."""
 
     @classmethod
     def of(cls, entries: Mapping[str, bytes], defaults: PolicyDefaults | None = None) -> PolicyBook:
@@ -204,6 +206,7 @@ class PolicyBook:
         if held is not None and policy.version <= held.version:
             return False
         self._policies[key] = policy
+        self.revision += 1
         self._views.clear()
         self._frozen.clear()
         return True

@@ -104,6 +104,14 @@ class DemandQueue:
         """Scopes with a queue, sorted."""
         return sorted(self._levels)
 
+    def queries(self, scope: str) -> list[str]:
+        """The queries of a scope's queue, sorted by name."""
+        return sorted(self._levels.get(scope, {}))
+
+    def rate_per_s(self, demand: float) -> float:
+        """Rate of a steady query with such a demand."""
+        return self._decay.rate_per_s(demand)
+
     def demand(self, scope: str, query: str, at_ms: int) -> float:
         """Σ exp(−age / 300 s) over the arrivals of a query."""
         level = self._levels.get(scope, {}).get(query, EMPTY)

@@ -1,0 +1,181 @@
+"""From a draft of a warm-up to its command: budget, arm, id, life and memory, in one place for every kind of target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from analytics.budget import Budget
+from analytics.envelopes import Candidate, Root, Tag, seal
+from analytics.experiments import assign
+from analytics.memory import TargetMemory
+from analytics.policy import PolicyBook
+from analytics.pools import envelope_key
+from analytics.prefix_nodes import HASH_BYTES
+from analytics.worth import Worth
+from schemas import Benefit, Cost, Embedding, Prefix, Reason, Render, Replicas, Segment, WarmupCommand, encode
+from schemas.canonical import command_id
+from schemas.request_event import Role
+from schemas.warmup_command import Lane, Qos
+
+ROLES: tuple[Role, ...] = Role.__args__  # type: ignore[attr-defined]
+"""Roles by the index that chains carry."""
+BLOCK_ROLE = ROLES.index("block")
+TOP_PRIORITY = 999
+NEVER_MS = 1 << 62
+"""Later than all event times."""
+QOS_RANK: dict[str, int] = {"guaranteed": 0, "burstable": 1, "best_effort": 2}
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What a scope may spend in a pool: its share of the pool's rate, and how much of it may be saved up."""
+
+    rate_per_s: float
+    burst: float
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A warm-up that would be worth it.
+
+    Attributes:
+        source: candidate and root of a prefix, or the embedding itself.
+        bucket, attempt: of the command's id.
+        life_ms: from issue to expiry, scaled. repeat_ms: the bucket's length, scaled.
+        names: replicas to warm; none where the executor chooses.
+        charge: cost of one copy in the unit of the pool's budget.
+        tokens, bytes: what a copy occupies.
+    """
+
+    scope: str
+    key: str
+    source: tuple[Candidate, Root] | Embedding
+    unit: str
+    bucket: int
+    attempt: int
+    life_ms: int
+    repeat_ms: int
+    names: tuple[str, ...]
+    charge: float
+    worth: Worth
+    trigger: str
+    qos: Qos
+    order: float
+    tokens: int = 0
+    bytes: int = 0
+    evidence: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def copies(self) -> int:
+        """On how many replicas it is warmed."""
+        return max(1, len(self.names))
+
+    @property
+    def rank(self) -> tuple[int, float, str, str]:
+        """Guaranteed first, then by worth density; names decide between equals."""
+        return (QOS_RANK[self.qos], -self.order, self.scope, self.key)
+
+
+def prefix_target(candidate: Candidate, root: Root) -> Prefix:
+    """The target that a candidate stands for."""
+    segments = tuple(
+        Segment(candidate.hashes[HASH_BYTES * i : HASH_BYTES * (i + 1)].hex(), tokens, ROLES[candidate.roles[i]])
+        for i, tokens in enumerate(candidate.tokens)
+    )
+    blocks = all(role == BLOCK_ROLE for role in candidate.roles)
+    return Prefix(
+        model=root.model,
+        adapter=root.adapter or None,
+        segments=segments,
+        render=Render(root.template_sha, root.tools_sha, root.salt_ref or None),
+        segment_kind="token_block" if blocks else "message",
+    )
+
+
+def command_key(pool: str, target_key: str) -> str:
+    """Key of a command's record: pool and target, as its outcomes are keyed."""
+    return envelope_key(f"{pool} {target_key}")
+
+
+class Issuer:
+    """Turns drafts of one pool into commands.
+
+    The budget is asked before the arm is looked at, so that both arms are chosen alike; what a held-out command did
+    not use comes back with its outcome.
+    """
+
+    def __init__(self, pool: str, memory: TargetMemory, budget: Budget) -> None:
+        self._pool = pool
+        self._memory = memory
+        self._budget = budget
+
+    def payable_ms(self, draft: Draft, allowance: Allowance, at_ms: int) -> int:
+        """When a scope can pay a draft at the earliest, if it pays nothing else; far away where it has no income."""
+        if allowance.rate_per_s <= 0 or allowance.burst <= 0:
+            return NEVER_MS
+        held = self._budget.held(draft.scope, allowance.rate_per_s, allowance.burst, at_ms)
+        lack = min(draft.charge * draft.copies, allowance.burst) - held
+        return at_ms + max(0, int(lack / allowance.rate_per_s * 1000))
+
+    def issue(
+        self, draft: Draft, at_ms: int, lane: Lane, priority: int, allowance: Allowance, policy: PolicyBook
+    ) -> bytes | None:
+        """Pays for a draft and remembers it.
+
+        Returns:
+            the command's envelope, or None where the scope cannot pay now.
+        """
+        cost = draft.charge * draft.copies
+        if not self._budget.pay(draft.scope, cost, allowance.rate_per_s, allowance.burst, at_ms):
+            return None
+        expires_ms = at_ms + draft.life_ms
+        identity = command_id(draft.scope, self._pool, draft.key, "warm", "1", draft.bucket, draft.attempt)
+        keep_ms = (draft.bucket + 2) * draft.repeat_ms
+        self._memory.issued(
+            draft.scope,
+            draft.key,
+            identity,
+            draft.bucket,
+            draft.attempt,
+            at_ms,
+            expires_ms,
+            keep_ms,
+            draft.charge,
+            draft.names,
+        )
+        assignment = assign(draft.unit, at_ms, policy.experiment(draft.scope))
+        worth = draft.worth
+        command = WarmupCommand(
+            command_id=identity,
+            scope=draft.scope,
+            tenant=draft.scope,
+            pool=self._pool,
+            target=draft.source if isinstance(draft.source, Embedding) else prefix_target(*draft.source),
+            target_key=draft.key,
+            replicas=Replicas(min=1, max=draft.copies, names=draft.names or None),
+            priority=priority,
+            qos=draft.qos,
+            lane=lane,
+            issued_at_ms=at_ms,
+            not_before_ms=at_ms,
+            expires_at_ms=expires_ms,
+            cost=Cost(bytes=draft.bytes, tokens=draft.tokens, seconds=worth.saved_ms / 1000),
+            benefit=Benefit(
+                p_asked=worth.p_asked, p_absent=worth.p_absent, saved_ms=worth.saved_ms, reward=worth.reward
+            ),
+            reason=Reason(
+                trigger=draft.trigger,
+                evidence={**draft.evidence, "worth_density": worth.density, "attempt": float(draft.attempt)},
+            ),
+            policy_version=policy.version(draft.scope),
+            unit=draft.unit,
+            arm=assignment.arm,
+            propensity=assignment.propensity,
+            shadow=policy.plan(draft.scope).shadow,
+        )
+        return seal(Tag.COMMAND, command_key(self._pool, draft.key), encode(command))
+
+
+def priority_of(rank: int, among: int) -> int:
+    """Priority by rank among the drafts of a tick: 999 for the first, evenly down to 0."""
+    return TOP_PRIORITY - rank * (TOP_PRIORITY + 1) // max(1, among)

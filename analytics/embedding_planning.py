@@ -1,0 +1,236 @@
+"""The embedding half of a Redis pool's plan: which embedded queries to put into the embedding cache, now."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping
+
+from analytics.budget import shares
+from analytics.commands import Allowance, Draft
+from analytics.envelopes import Embedded
+from analytics.memory import TargetMemory
+from analytics.plan_config import PlanConfig
+from analytics.policy import PlanPolicy, PolicyBook
+from analytics.records import Record, Section, pack, path, unpack
+from analytics.scoring import DemandQueue
+from analytics.worth import Worth
+from schemas import Embedding
+from schemas.canonical import bucket, embedding_key
+from schemas.warmup_command import Qos
+
+TRIGGER_HOT = "hot_query"
+TRIGGER_FOCUS = "focus"
+TRIGGER_SECOND_SIGHT = "second_sight"
+VECTOR_ITEM_BYTES = 4
+
+
+class KnownRecord(Record, frozen=True, array_like=True):
+    """A query whose vector and text lie in Redis.
+
+    Attributes:
+        owed_until_ms: until when a fast command that could not go out is still wanted; 0 where none is.
+    """
+
+    scope: str
+    query: str
+    fingerprint: str
+    bytes: int
+    at_ms: int
+    trigger: str
+    owed_until_ms: int
+
+
+class EmbeddingPlanner:
+    """Embedded queries of every scope, and which of them are worth an entry of the cache."""
+
+    def __init__(self, config: PlanConfig, memory: TargetMemory, queue: DemandQueue, store: Section) -> None:
+        self._config = config
+        self._memory = memory
+        self._queue = queue
+        self._store = store
+        self._known: dict[str, dict[str, KnownRecord]] = {}
+        self._owed: dict[tuple[str, str], int] = {}
+        self._shares: dict[str, float] = {}
+        self._scopes_version = 0
+        self._seen: tuple[object, ...] = ()
+
+    @property
+    def known(self) -> int:
+        """How many embedded queries are remembered."""
+        return sum(len(known) for known in self._known.values())
+
+    @property
+    def owed(self) -> int:
+        """How many fast commands wait for budget."""
+        return len(self._owed)
+
+    def on_embedded(self, embedded: Embedded) -> None:
+        """Remembers an embedded query, with its fast command still owed."""
+        life_ms = self._config.min_life_ms
+        record = KnownRecord(
+            1,
+            embedded.scope,
+            embedded.query,
+            embedded.fingerprint,
+            embedded.dimension * VECTOR_ITEM_BYTES + embedded.text_bytes,
+            embedded.at_ms,
+            embedded.trigger,
+            embedded.at_ms + life_ms,
+        )
+        self._put(record)
+
+    def fast(self, scope: str, query: str, at_ms: int, policy: PolicyBook) -> Draft | None:
+        """A draft for a command that is owed; None where it may not or need not go out."""
+        plan = policy.plan(scope)
+        record = self._known.get(scope, {}).get(query)
+        if record is None or not record.owed_until_ms or policy.frozen(scope):
+            return None
+        if record.trigger == TRIGGER_SECOND_SIGHT and not plan.second_sight:
+            return None
+        return self._draft(record, at_ms, plan, record.trigger, self._queue.score(scope, query), 1.0)
+
+    def settled(self, scope: str, query: str) -> None:
+        """The owed command went out, or is not wanted any more."""
+        record = self._known.get(scope, {}).get(query)
+        if record is not None and record.owed_until_ms:
+            self._put(
+                KnownRecord(
+                    1,
+                    scope,
+                    query,
+                    record.fingerprint,
+                    record.bytes,
+                    record.at_ms,
+                    record.trigger,
+                    0,
+                )
+            )
+
+    def owing(self, at_ms: int) -> list[tuple[str, str]]:
+        """Queries whose fast command still waits, the longest wait first; what waited too long is settled."""
+        for (scope, query), until_ms in list(self._owed.items()):
+            if until_ms <= at_ms:
+                self.settled(scope, query)
+        return [name for _, name in sorted((until_ms, name) for name, until_ms in self._owed.items())]
+
+    def review(
+        self, at_ms: int, policy: PolicyBook, focus: Mapping[str, frozenset[str]]
+    ) -> tuple[list[Draft], int, int]:
+        """Looks at every scope's queue of hot queries.
+
+        Args:
+            focus: queries of each scope's present focus.
+
+        Returns:
+            drafts, how many hot embedded queries were looked at, and how many of them are live or resident.
+        """
+        drafts: list[Draft] = []
+        looked = suppressed = 0
+        for scope in self._queue.scopes():
+            score = policy.score(scope)
+            self._queue.sort(at_ms, self._config.scaled(score.sort_ms), scope, score.queue, score.drop_below)
+            plan, known = policy.plan(scope), self._known.get(scope)
+            if not known or not plan.embeddings or policy.frozen(scope):
+                continue
+            crowd = focus.get(scope, frozenset())
+            boost = policy.focus(scope).boost
+            for query in self._queue.queries(scope):
+                record = known.get(query)
+                if record is None:
+                    continue
+                value = self._queue.score(scope, query)
+                if value < score.drop_below:
+                    continue
+                looked += 1
+                focused = query in crowd
+                trigger = TRIGGER_FOCUS if focused else TRIGGER_HOT
+                draft = self._draft(record, at_ms, plan, trigger, value, boost if focused else 1.0)
+                if draft is None:
+                    suppressed += 1
+                else:
+                    drafts.append(draft)
+        return drafts, looked, suppressed
+
+    def allowance(self, scope: str, policy: PolicyBook) -> Allowance:
+        """What a scope may write: its share of the pool's commands a second."""
+        seen = (policy, policy.revision, self._scopes_version)
+        if self._seen != seen:
+            self._seen = seen
+            self._shares = shares(self._known, policy)
+        budget = policy.budget()
+        rate = budget.embeddings_per_s * self._shares.get(scope, 0.0)
+        return Allowance(rate, max(1.0, rate * self._config.scaled(budget.burst_ms) / 1000))
+
+    def shrink(self) -> None:
+        """Forgets the queries that were embedded longest ago, a tenth at once, when there are too many."""
+        surplus = self.known - self._config.max_known
+        if surplus <= 0:
+            return
+        everything = ((r.at_ms, r.scope, r.query) for known in self._known.values() for r in known.values())
+        for _, scope, query in heapq.nsmallest(surplus + self._config.max_known // 10, everything):
+            del self._known[scope][query]
+            self._owed.pop((scope, query), None)
+            self._store.remove(path(scope, query))
+            if not self._known[scope]:
+                del self._known[scope]
+                self._scopes_version += 1
+
+    def restore(self, blob: bytes) -> None:
+        """Takes back one embedded query."""
+        self._hold(unpack(blob, KnownRecord))
+
+    def _draft(
+        self, record: KnownRecord, at_ms: int, plan: PlanPolicy, trigger: str, score: float, boost: float
+    ) -> Draft | None:
+        config = self._config
+        key = embedding_key(record.fingerprint, record.query)
+        repeat_ms = config.scaled(plan.embedding_repeat_ms)
+        now, attempt = bucket(at_ms, repeat_ms), 1
+        target = self._memory.get(record.scope, key)
+        if target is not None:
+            lasts = target.anywhere_until() > at_ms + config.scaled(plan.lead_ms)
+            if target.live(at_ms) or lasts or target.bucket >= now:
+                return None
+            attempt = target.next_attempt(now, at_ms)
+        demand = self._queue.demand(record.scope, record.query, at_ms)
+        rate_per_s = self._queue.rate_per_s(demand)
+        worth = Worth(
+            p_asked=-math.expm1(-rate_per_s * config.scaled(config.horizon_ms) / 1000),
+            p_absent=1.0,
+            saved_ms=config.embed_saved_ms / config.time_scale,
+            cost=1.0,
+        )
+        qos: Qos = plan.qos  # type: ignore[assignment]
+        return Draft(
+            scope=record.scope,
+            key=key,
+            source=Embedding(fingerprint=record.fingerprint, query_sha256=record.query),
+            unit=record.query,
+            bucket=now,
+            attempt=attempt,
+            life_ms=config.life_ms(plan.embedding_life_ms),
+            repeat_ms=repeat_ms,
+            names=(),
+            charge=1.0,
+            worth=worth,
+            trigger=trigger,
+            qos=qos,
+            order=score * boost,
+            bytes=record.bytes,
+            evidence={"score": score, "boost": boost, "demand": demand, "rate_per_s": rate_per_s, "reward_known": 0.0},
+        )
+
+    def _put(self, record: KnownRecord) -> None:
+        self._hold(record)
+        self._store.put(path(record.scope, record.query), pack(record))
+
+    def _hold(self, record: KnownRecord) -> None:
+        if record.scope not in self._known:
+            self._known[record.scope] = {}
+            self._scopes_version += 1
+        self._known[record.scope][record.query] = record
+        if record.owed_until_ms:
+            self._owed[record.scope, record.query] = record.owed_until_ms
+        else:
+            self._owed.pop((record.scope, record.query), None)

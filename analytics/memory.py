@@ -1,0 +1,302 @@
+"""What a pool's planner remembers of each target: the command that is out, and where it is resident until when.
+
+A target is *live* from its command until each named replica has told a terminal outcome, or the command expired. It
+is resident on a replica from the moment something was seen there (an outcome, a Residency) for the time that policy
+grants; an observation replaces older ones only, so that outcomes and residency may arrive in any order.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+from analytics.records import Record, Section, pack, path, unpack
+from analytics.replicas import Ready
+from schemas.warmup_outcome import OutcomeReason, WarmupOutcome
+
+LASTING = frozenset(
+    {
+        OutcomeReason.BELOW_BLOCK,
+        OutcomeReason.TEXT_WITHHELD,
+        OutcomeReason.CONTENT_MISSING,
+        OutcomeReason.CONTENT_MISMATCH,
+        OutcomeReason.UNSUPPORTED,
+        OutcomeReason.ENGINE_REFUSED,
+        OutcomeReason.UNVERIFIED,
+    }
+)
+"""Reasons of a refusal that the next attempt would meet again: the replica counts as served for a residency's time."""
+
+NO_BUCKET = -1
+ANY_REPLICA = ""
+
+
+class Stay(Record, frozen=True, array_like=True):
+    """A target on a replica.
+
+    Attributes:
+        mark: of the replica's incarnation; 0 where it was not known.
+        seen_ms: event time of the observation.
+        until_ms: end of the residency; 0 when the target was lost.
+    """
+
+    replica: str
+    mark: int
+    seen_ms: int
+    until_ms: int
+
+
+class TargetRecord(Record, frozen=True, array_like=True):
+    """A target as it is kept; see `Target`."""
+
+    scope: str
+    key: str
+    command_id: str
+    bucket: int
+    attempt: int
+    issued_ms: int
+    expires_ms: int
+    keep_ms: int
+    charged: float
+    waiting: tuple[str, ...]
+    failed: bool
+    stays: tuple[Stay, ...]
+
+
+class Target:
+    """One target's memory.
+
+    Attributes:
+        bucket, attempt, issued_ms, expires_ms: of the last command; `NO_BUCKET` where there was none.
+        keep_ms: until when the last command is worth remembering.
+        charged: what the budget paid for each copy.
+        waiting: replicas that still owe an outcome; `ANY_REPLICA` where the command named none.
+        failed: whether the last command failed or expired anywhere.
+        queued_ms: when `TargetMemory` looks at it next; 0 before it was queued.
+    """
+
+    __slots__ = (
+        "attempt",
+        "bucket",
+        "charged",
+        "command_id",
+        "expires_ms",
+        "failed",
+        "issued_ms",
+        "keep_ms",
+        "key",
+        "queued_ms",
+        "scope",
+        "stays",
+        "waiting",
+    )
+
+    def __init__(self, scope: str, key: str) -> None:
+        self.scope = scope
+        self.key = key
+        self.command_id = ""
+        self.bucket = NO_BUCKET
+        self.attempt = 0
+        self.issued_ms = 0
+        self.expires_ms = 0
+        self.keep_ms = 0
+        self.charged = 0.0
+        self.waiting: tuple[str, ...] = ()
+        self.failed = False
+        self.stays: dict[str, Stay] = {}
+        self.queued_ms = 0
+
+    def live(self, at_ms: int) -> bool:
+        """Whether its command may still be applied somewhere."""
+        return bool(self.waiting) and at_ms < self.expires_ms
+
+    def failed_by(self, at_ms: int) -> bool:
+        """Whether the last command failed, or ran out without an outcome."""
+        return self.failed or (bool(self.waiting) and at_ms >= self.expires_ms)
+
+    def resident_until(self, replica: str, mark: int) -> int:
+        """End of the residency on a replica in its present incarnation; 0 where it is not there."""
+        stay = self.stays.get(replica)
+        return stay.until_ms if stay is not None and stay.mark in (0, mark) else 0
+
+    def anywhere_until(self) -> int:
+        """The latest end of any residency, where a pool is one cache with one or more names."""
+        return max((stay.until_ms for stay in self.stays.values()), default=0)
+
+    def missing(self, ready: Ready, at_ms: int) -> list[str]:
+        """Ready replicas where it will not be resident at a time."""
+        return [
+            name
+            for name, mark in zip(ready.names, ready.marks, strict=True)
+            if self.resident_until(name, mark) <= at_ms
+        ]
+
+    @property
+    def forget_ms(self) -> int:
+        """From when on nothing of this matters any more."""
+        return max(self.keep_ms, self.expires_ms, self.anywhere_until())
+
+    def next_attempt(self, bucket: int, at_ms: int) -> int:
+        """Number of a further command: it goes on after a failure and within a bucket, else it starts again."""
+        return self.attempt + 1 if bucket == self.bucket or self.failed_by(at_ms) else 1
+
+
+class TargetMemory:
+    """Targets by scope and key, forgotten when they no longer matter; bounded.
+
+    Args:
+        max_targets: beyond it those are forgotten first that would be forgotten next anyway.
+    """
+
+    def __init__(self, max_targets: int, store: Section) -> None:
+        self._max_targets = max_targets
+        self._store = store
+        self._targets: dict[tuple[str, str], Target] = {}
+        self._due: list[tuple[int, str, str]] = []
+
+    def __len__(self) -> int:
+        return len(self._targets)
+
+    def get(self, scope: str, key: str) -> Target | None:
+        """The memory of a target."""
+        return self._targets.get((scope, key))
+
+    def issued(
+        self,
+        scope: str,
+        key: str,
+        command_id: str,
+        bucket: int,
+        attempt: int,
+        at_ms: int,
+        expires_ms: int,
+        keep_ms: int,
+        charged: float,
+        names: Iterable[str],
+    ) -> None:
+        """Remembers a command that goes out now."""
+        target = self._targets.get((scope, key)) or self._new(scope, key)
+        target.command_id = command_id
+        target.bucket, target.attempt = bucket, attempt
+        target.issued_ms, target.expires_ms, target.keep_ms = at_ms, expires_ms, keep_ms
+        target.charged = charged
+        target.waiting = tuple(names) or (ANY_REPLICA,)
+        target.failed = False
+        self._write(target)
+
+    def on_outcome(self, outcome: WarmupOutcome, mark: int, stay_ms: int) -> float:
+        """Takes an outcome.
+
+        Args:
+            mark: of the replica's incarnation.
+            stay_ms: how long what was applied is taken as resident.
+
+        Returns:
+            what the outcome says was charged and not used.
+        """
+        target = self._targets.get((outcome.scope, outcome.target_key))
+        served = outcome.status in ("applied", "resident", "held_out", "shadow")
+        refused = outcome.status in ("skipped", "rejected") and outcome.reason in LASTING
+        if target is None:
+            if outcome.status not in ("applied", "resident"):
+                return 0.0
+            target = self._new(outcome.scope, outcome.target_key)
+        unused = 0.0
+        if outcome.command_id == target.command_id:
+            answering = self._answering(target, outcome)
+            if answering:
+                target.waiting = tuple(name for name in target.waiting if name not in answering)
+                used = outcome.tokens_warmed if outcome.status == "applied" and outcome.tokens_warmed else 0
+                if outcome.status != "applied" or outcome.tokens_warmed:
+                    unused = max(0.0, target.charged * len(answering) - used)
+                if not (served or refused):
+                    target.failed = True
+            for name in answering:
+                if (served or refused) and name not in (ANY_REPLICA, outcome.replica):
+                    self._see(target, name, 0, outcome.finished_at_ms, outcome.finished_at_ms + stay_ms)
+        if served or refused:
+            self._see(target, outcome.replica, mark, outcome.finished_at_ms, outcome.finished_at_ms + stay_ms)
+        self._write(target)
+        return unused
+
+    def on_residency(self, scope: str, key: str, replica: str, mark: int, seen_ms: int, until_ms: int) -> bool:
+        """Takes an observation; `until_ms` 0 says that the target was lost. Says whether it was news."""
+        target = self._targets.get((scope, key))
+        if target is None:
+            if until_ms == 0:
+                return True
+            target = self._new(scope, key)
+        if not self._see(target, replica, mark, seen_ms, until_ms):
+            return False
+        self._write(target)
+        return True
+
+    def forget(self, at_ms: int) -> None:
+        """Drops what no longer matters, and what is beyond the bound."""
+        over = len(self._targets) - self._max_targets
+        while self._due and (self._due[0][0] <= at_ms or over > 0):
+            due_ms, scope, key = heapq.heappop(self._due)
+            target = self._targets.get((scope, key))
+            if target is None:
+                continue
+            if target.forget_ms > due_ms:
+                self._queue(target)
+                continue
+            del self._targets[scope, key]
+            self._store.remove(path(scope, key))
+            over -= 1
+
+    def restore(self, blob: bytes) -> None:
+        """Takes back one target."""
+        record = unpack(blob, TargetRecord)
+        target = self._new(record.scope, record.key)
+        target.command_id = record.command_id
+        target.bucket, target.attempt = record.bucket, record.attempt
+        target.issued_ms, target.expires_ms, target.keep_ms = record.issued_ms, record.expires_ms, record.keep_ms
+        target.charged, target.waiting, target.failed = record.charged, record.waiting, record.failed
+        target.stays = {stay.replica: stay for stay in record.stays}
+        self._queue(target)
+
+    @staticmethod
+    def _answering(target: Target, outcome: WarmupOutcome) -> tuple[str, ...]:
+        """Of the replicas that owe an outcome, those that this one speaks for."""
+        if outcome.status in ("held_out", "shadow") or outcome.reason == OutcomeReason.NO_REPLICA:
+            return target.waiting
+        return tuple(name for name in target.waiting if name in (ANY_REPLICA, outcome.replica))
+
+    @staticmethod
+    def _see(target: Target, replica: str, mark: int, seen_ms: int, until_ms: int) -> bool:
+        held = target.stays.get(replica)
+        if held is not None and seen_ms < held.seen_ms:
+            return False
+        target.stays[replica] = Stay(1, replica, mark, seen_ms, until_ms)
+        return True
+
+    def _new(self, scope: str, key: str) -> Target:
+        target = self._targets[scope, key] = Target(scope, key)
+        return target
+
+    def _write(self, target: Target) -> None:
+        record = TargetRecord(
+            1,
+            target.scope,
+            target.key,
+            target.command_id,
+            target.bucket,
+            target.attempt,
+            target.issued_ms,
+            target.expires_ms,
+            target.keep_ms,
+            target.charged,
+            target.waiting,
+            target.failed,
+            tuple(stay for _, stay in sorted(target.stays.items())),
+        )
+        self._store.put(path(target.scope, target.key), pack(record))
+        # An entry that stands too early is put right when its time comes.
+        if not 0 < target.queued_ms <= target.forget_ms:
+            self._queue(target)
+
+    def _queue(self, target: Target) -> None:
+        target.queued_ms = target.forget_ms
+        heapq.heappush(self._due, (target.queued_ms, target.scope, target.key))

@@ -1,0 +1,383 @@
+"""The plan of one pool: what it hears, when it plans, and what it says (D15, simple form).
+
+A planner lives in event time. Two lanes: *fast* answers an envelope at once (a query's second sight, a hot prefix that
+a replica lost), *tick* looks at everything once a second. Each target and bucket has at most one live command. While
+event time lags too far behind wall time nothing is issued, since a command would be old before it is read.
+
+Every change is written to the store before a call returns: a planner built over a copy of it goes on with the same
+bytes. Sections of the store: f focus, i minutes, k known queries, p replicas, q demand, s planner, t targets, u queues,
+x prefixes, y budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from analytics.budget import Budget
+from analytics.commands import Allowance, Draft, Issuer, priority_of
+from analytics.crowds import CrowdWatch
+from analytics.decay import Decay
+from analytics.embedding_planning import EmbeddingPlanner
+from analytics.envelopes import Embedded, Partial, Tag, body_of, open_as, seal, tag_of
+from analytics.memory import TargetMemory
+from analytics.minutes import MINUTES_KEPT, MinuteWindow
+from analytics.plan_config import PlanConfig
+from analytics.policy import PolicyBook
+from analytics.pools import envelope_key, is_redis
+from analytics.prefix_planning import PrefixPlanner
+from analytics.records import Record, Section, pack, unpack
+from analytics.replicas import Fleet, incarnation_mark
+from analytics.scoring import DemandQueue
+from analytics.stores import MapStore
+from schemas import EVERY_SCOPE, PlannerState, ReplicaSample, Residency, WarmupOutcome, decode, encode
+
+FAST_PREFIX_PRIORITY = 999
+"""A hot prefix that was lost goes before everything that is merely likely."""
+FAST_EMBEDDING_PRIORITY = 700
+
+CONTROL: tuple[Any, ...] = (ReplicaSample, WarmupOutcome, Residency)
+
+__all__ = ["PlanConfig", "Planner"]
+
+
+class PlannerRecord(Record, frozen=True, array_like=True):
+    """Where a planner stands.
+
+    Attributes:
+        judged: the last minute that was judged; -1 before the first.
+        reported_ms: the last slide's report.
+        issued: commands of both arms since then.
+    """
+
+    next_timer_ms: int | None
+    judged: int
+    reported_ms: int
+    issued: int
+
+
+class Planner:
+    """The planner of one pool.
+
+    Args:
+        config: settings.
+        pool: a group of GPU replicas, or `redis:<name>`.
+        store: where its state survives. Whatever it holds is restored here.
+    """
+
+    def __init__(self, config: PlanConfig, pool: str, store: MapStore) -> None:
+        self._config = config
+        self._pool = pool
+        self._store = store
+        self._redis = is_redis(pool)
+        self._memory = TargetMemory(config.max_targets, Section(store, "t"))
+        self._budget = Budget(Section(store, "y"))
+        self._issuer = Issuer(pool, self._memory, self._budget)
+        self._fleet = Fleet(config.stale_ms, Section(store, "p"))
+        self._window = MinuteWindow(config.scaled_pane_ms, Section(store, "i"))
+        self._crowds = CrowdWatch(self._window, Section(store, "f"))
+        decay = Decay.mean_life(config.scaled(300_000))
+        self._queue = DemandQueue(decay, Section(store, "q"), Section(store, "u"))
+        self._prefixes = PrefixPlanner(config, self._memory, Section(store, "x"))
+        self._embeddings = EmbeddingPlanner(config, self._memory, self._queue, Section(store, "k"))
+        self._next_timer_ms: int | None = None
+        self._judged = -1
+        self._reported_ms = 0
+        self._issued = 0
+        self._restore()
+
+    @property
+    def next_timer_ms(self) -> int | None:
+        """Event time of the next tick; None while there is nothing to plan."""
+        return self._next_timer_ms
+
+    def on_envelope(self, envelope: bytes, watermark_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:
+        """Hears one envelope of this pool: PARTIAL, CANDIDATES, EMBEDDED or CONTROL.
+
+        Args:
+            watermark_ms: where event time stands; 0 before it began.
+            wall_ms: only to see how far event time lags.
+
+        Returns:
+            COMMAND envelopes of the fast lane.
+        """
+        tag = tag_of(envelope)
+        if tag == Tag.CONTROL:
+            return self._on_control(body_of(envelope), watermark_ms, wall_ms, policy)
+        if tag == Tag.CANDIDATES:
+            self._arm(watermark_ms, self._prefixes.on_candidates(body_of(envelope)))
+            return []
+        if tag == Tag.PARTIAL:
+            self._on_partial(open_as(envelope, Partial), watermark_ms)
+            return []
+        if tag == Tag.EMBEDDED:
+            return self._on_embedded(open_as(envelope, Embedded), watermark_ms, wall_ms, policy)
+        return []
+
+    def on_timer(self, at_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:
+        """A tick: judges minutes that ended, plans, and once a slide says what it is doing.
+
+        Returns:
+            COMMAND and INSIGHT envelopes. A timer that is no longer wanted does nothing.
+        """
+        if self._next_timer_ms is None or at_ms < self._next_timer_ms:
+            return []
+        ready = self._fleet.ready(at_ms)
+        out = self._judge(at_ms, len(ready.names), policy)
+        self._memory.forget(at_ms)
+        self._prefixes.expire(at_ms)
+        self._embeddings.shrink()
+        report = at_ms // self._config.scaled_pane_ms > self._reported_ms // self._config.scaled_pane_ms
+        behind = self._behind(at_ms, wall_ms, policy)
+        out += (
+            self._plan_embeddings(at_ms, wall_ms, behind, report, policy)
+            if self._redis
+            else self._plan_prefixes(at_ms, wall_ms, behind, report, policy)
+        )
+        tick_ms = self._config.scaled_tick_ms
+        busy = bool(self._prefixes or self._window or self._queue or self._embeddings.owed or len(self._memory))
+        self._next_timer_ms = (at_ms // tick_ms + 1) * tick_ms if busy else None
+        self._write()
+        return out
+
+    # What it hears
+
+    def _on_control(self, body: bytes, watermark_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:
+        message: ReplicaSample | WarmupOutcome | Residency = decode(body, *CONTROL)
+        if isinstance(message, ReplicaSample):
+            self._fleet.on_sample(message)
+            return []
+        self._arm(watermark_ms, message.event_time_ms)
+        if isinstance(message, Residency):
+            return self._on_residency(message, watermark_ms, wall_ms, policy)
+        self._on_outcome(message, policy)
+        return []
+
+    def _on_partial(self, partial: Partial, watermark_ms: int) -> None:
+        queries = partial.dimension == "query"
+        if queries and not self._redis and self._config.redis_pool:
+            return
+        if partial.pane_start_ms // self._window.minute_ms <= self._judged - MINUTES_KEPT:
+            return
+        before = self._window.add(partial)
+        if before is None:
+            return
+        if queries and self._redis:
+            counted = {key.key: key.count for key in before.top}
+            middle_ms = partial.pane_start_ms + self._config.scaled_pane_ms // 2
+            for key in partial.top:
+                arrivals = key.count - counted.get(key.key, 0)
+                if arrivals > 0:
+                    self._queue.add(partial.scope, key.key, arrivals, middle_ms)
+        self._arm(watermark_ms, partial.at_ms)
+
+    def _on_outcome(self, outcome: WarmupOutcome, policy: PolicyBook) -> None:
+        plan = policy.plan(outcome.scope)
+        stay_ms = plan.embedding_resident_ms if self._redis else plan.prefix_resident_ms
+        mark = self._fleet.mark(outcome.replica)
+        unused = self._memory.on_outcome(outcome, mark, self._config.scaled(stay_ms))
+        self._budget.refund(outcome.scope, unused)
+        self._prefixes.touched(outcome.scope)
+
+    def _on_residency(self, message: Residency, watermark_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:
+        plan = policy.plan(message.scope)
+        stay_ms = self._config.scaled(plan.embedding_resident_ms if self._redis else plan.prefix_resident_ms)
+        gone = message.deleted or message.resident_tokens == 0 or message.bytes == 0
+        until_ms = 0 if gone else message.observed_at_ms + stay_ms
+        mark = incarnation_mark(message.incarnation)
+        news = self._memory.on_residency(
+            message.scope, message.target_key, message.replica, mark, message.observed_at_ms, until_ms
+        )
+        self._prefixes.touched(message.scope)
+        known_mark = self._fleet.mark(message.replica)
+        if not gone or not news or self._redis or (known_mark and known_mark != mark):
+            return []
+        at_ms = message.observed_at_ms
+        if self._behind(watermark_ms, wall_ms, policy):
+            return []
+        ready = self._fleet.ready(at_ms)
+        draft = self._prefixes.rewarm(message.scope, message.target_key, message.replica, at_ms, ready, policy)
+        if draft is None:
+            return []
+        allowance = self._prefixes.allowance(message.scope, ready, policy)
+        return self._fast(draft, at_ms, FAST_PREFIX_PRIORITY, allowance, policy)
+
+    def _on_embedded(self, embedded: Embedded, watermark_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:
+        if not self._redis:
+            return []
+        self._embeddings.on_embedded(embedded)
+        self._arm(watermark_ms, embedded.at_ms)
+        if self._behind(watermark_ms, wall_ms, policy):
+            return []
+        scope, query = embedded.scope, embedded.query
+        draft = self._embeddings.fast(scope, query, embedded.at_ms, policy)
+        if draft is None:
+            self._embeddings.settled(scope, query)
+            return []
+        allowance = self._embeddings.allowance(scope, policy)
+        out = self._fast(draft, embedded.at_ms, FAST_EMBEDDING_PRIORITY, allowance, policy)
+        if out:
+            self._embeddings.settled(scope, query)
+        return out
+
+    # What it does
+
+    def _fast(self, draft: Draft, at_ms: int, priority: int, allowance: Allowance, policy: PolicyBook) -> list[bytes]:
+        command = self._issuer.issue(draft, at_ms, "fast", priority, allowance, policy)
+        if command is None:
+            return []
+        self._issued += 1
+        self._write()
+        return [command]
+
+    def _judge(self, at_ms: int, ready_replicas: int, policy: PolicyBook) -> list[bytes]:
+        ended = at_ms // self._window.minute_ms - 1
+        out: list[bytes] = []
+        first = self._judged + 1 if self._judged >= 0 else ended
+        for minute in range(max(first, ended - MINUTES_KEPT + 1), ended + 1):
+            out += self._crowds.judge(minute, ready_replicas, self._config.reference_replicas, policy)
+        if ended > self._judged:
+            self._judged = ended
+            self._window.forget(ended - MINUTES_KEPT + 1)
+        return out
+
+    def _plan_prefixes(self, at_ms: int, wall_ms: int, behind: bool, report: bool, policy: PolicyBook) -> list[bytes]:
+        ready = self._fleet.ready(at_ms)
+        review = self._prefixes.review(at_ms, ready, policy, full=report)
+        out: list[bytes] = []
+        saving: dict[str, Draft] = {}
+        if not behind:
+            out, saving = self._take_best(
+                review.drafts, at_ms, lambda scope: self._prefixes.allowance(scope, ready, policy), policy
+            )
+        for scope, draft in saving.items():
+            allowance = self._prefixes.allowance(scope, ready, policy)
+            self._prefixes.wait(scope, self._issuer.payable_ms(draft, allowance, at_ms))
+        if report:
+            frozen = review.scopes > 0 and review.frozen == review.scopes
+            evidence = {
+                "replicas_ready": float(len(ready.names)),
+                "scopes_frozen": float(review.frozen),
+                "scopes_saving": float(len(saving)),
+                "drafts": float(len(review.drafts)),
+            }
+            out.append(self._report(at_ms, wall_ms, behind, frozen, review.candidates, review.suppressed, evidence))
+        return out
+
+    def _plan_embeddings(self, at_ms: int, wall_ms: int, behind: bool, report: bool, policy: PolicyBook) -> list[bytes]:
+        out: list[bytes] = []
+        for scope, query in self._embeddings.owing(at_ms) if not behind else []:
+            draft = self._embeddings.fast(scope, query, at_ms, policy)
+            if draft is None:
+                self._embeddings.settled(scope, query)
+                continue
+            allowance = self._embeddings.allowance(scope, policy)
+            paid = self._fast(draft, at_ms, FAST_EMBEDDING_PRIORITY, allowance, policy)
+            if paid:
+                self._embeddings.settled(scope, query)
+            out += paid
+        # The queue changes with the panes; what expires in between can wait for the next one.
+        if report:
+            focus = self._crowds.focus(at_ms)
+            drafts, looked, suppressed = self._embeddings.review(at_ms, policy, focus)
+            if not behind:
+                out += self._take_best(drafts, at_ms, lambda scope: self._embeddings.allowance(scope, policy), policy)[
+                    0
+                ]
+            evidence = {"queries_known": float(self._embeddings.known), "owed": float(self._embeddings.owed)}
+            out.append(self._report(at_ms, wall_ms, behind, False, looked, suppressed, evidence))
+        return out
+
+    def _take_best(
+        self, drafts: list[Draft], at_ms: int, allowance_of: Callable[[str], Allowance], policy: PolicyBook
+    ) -> tuple[list[bytes], dict[str, Draft]]:
+        """Issues drafts by rank as far as budgets go.
+
+        A scope that cannot pay its best one saves for it: a lesser one must not eat what the better one waits for.
+
+        Returns:
+            commands, and the draft that each scope without enough budget waits for.
+        """
+        out: list[bytes] = []
+        saving: dict[str, Draft] = {}
+        allowances: dict[str, Allowance] = {}
+        drafts.sort(key=lambda draft: draft.rank)
+        for rank, draft in enumerate(drafts):
+            scope = draft.scope
+            if scope in saving:
+                continue
+            if len(out) == self._config.max_commands:
+                break
+            if scope not in allowances:
+                allowances[scope] = allowance_of(scope)
+            priority = priority_of(rank, len(drafts))
+            command = self._issuer.issue(draft, at_ms, "tick", priority, allowances[scope], policy)
+            if command is None:
+                saving[scope] = draft
+            else:
+                self._issued += 1
+                out.append(command)
+        return out, saving
+
+    def _behind(self, event_ms: int, wall_ms: int, policy: PolicyBook) -> bool:
+        """Whether event time lags by more than half of a command's life."""
+        plan = policy.plan(EVERY_SCOPE)
+        life_ms = self._config.life_ms(plan.embedding_life_ms if self._redis else plan.prefix_life_ms)
+        return wall_ms - event_ms > life_ms / 2
+
+    def _report(
+        self,
+        at_ms: int,
+        wall_ms: int,
+        behind: bool,
+        frozen: bool,
+        candidates: int,
+        suppressed: int,
+        evidence: dict[str, float],
+    ) -> bytes:
+        state = PlannerState(
+            pool=self._pool,
+            at_ms=at_ms,
+            state="catching_up" if behind else "frozen" if frozen else "planning",
+            lag_ms=max(0, wall_ms - at_ms),
+            candidates=candidates,
+            issued=self._issued,
+            suppressed=suppressed,
+            evidence={**evidence, "targets": float(len(self._memory))},
+        )
+        self._reported_ms = at_ms
+        self._issued = 0
+        return seal(Tag.INSIGHT, envelope_key(self._pool), encode(state))
+
+    # Timer and state
+
+    def _arm(self, watermark_ms: int, event_ms: int) -> None:
+        if self._next_timer_ms is None:
+            tick_ms = self._config.scaled_tick_ms
+            self._next_timer_ms = ((watermark_ms or event_ms) // tick_ms + 1) * tick_ms
+            self._write()
+
+    def _write(self) -> None:
+        record = PlannerRecord(1, self._next_timer_ms, self._judged, self._reported_ms, self._issued)
+        self._store.put("s", pack(record))
+
+    def _restore(self) -> None:
+        readers = {
+            "f": self._crowds.restore,
+            "i": self._window.restore,
+            "k": self._embeddings.restore,
+            "p": self._fleet.restore,
+            "q": self._queue.restore,
+            "t": self._memory.restore,
+            "u": self._queue.restore_sorting,
+            "x": self._prefixes.restore,
+            "y": self._budget.restore,
+        }
+        for key, blob in self._store.items():
+            if key == "s":
+                record = unpack(blob, PlannerRecord)
+                self._next_timer_ms, self._judged = record.next_timer_ms, record.judged
+                self._reported_ms = record.reported_ms
+                self._issued = record.issued
+            else:
+                readers[key[0]](blob)

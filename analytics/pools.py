@@ -1,0 +1,44 @@
+"""Pools: groups of GPU replicas, and Redis stores. Where an envelope goes that concerns both."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from analytics.envelopes import Tag, body_of, seal, tag_of
+from schemas.canonical import h128
+
+REDIS_PREFIX = "redis:"
+_MAX_KEY_BYTES = 255
+
+
+def is_redis(pool: str) -> bool:
+    """Whether a pool is a Redis (embeddings, responses) and not a group of GPU replicas."""
+    return pool.startswith(REDIS_PREFIX)
+
+
+class _Head(Struct, frozen=True, array_like=True):
+    """The first fields of a Partial."""
+
+    scope: str
+    pool: str
+    dimension: str
+
+
+def for_redis(envelope: bytes, redis_pool: str) -> bytes | None:
+    """The copy of a PARTIAL that the Redis pool's planner needs: totals of queries, of whatever pool.
+
+    Returns:
+        the same body under the Redis pool's key; None for all that does not concern it.
+    """
+    if tag_of(envelope) != Tag.PARTIAL:
+        return None
+    body = body_of(envelope)
+    if msgspec.msgpack.decode(body, type=_Head).dimension != "query":
+        return None
+    return seal(Tag.PARTIAL, redis_pool, body)
+
+
+def envelope_key(name: str) -> str:
+    """A name as key of an envelope for a topic; its digest where it is longer than an envelope allows."""
+    return name if len(name.encode()) <= _MAX_KEY_BYTES else h128(name)

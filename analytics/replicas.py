@@ -1,0 +1,101 @@
+"""The replicas of a pool that can be warmed now, from their samples."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+from analytics.records import Record, Section, pack, unpack
+from schemas.replica_sample import ReplicaSample
+
+FORGET_AFTER_MS = 3_600_000
+"""A replica that was not heard of for an hour of event time is gone."""
+
+
+class ReplicaRecord(Record, frozen=True, array_like=True):
+    """A replica as it is kept."""
+
+    replica: str
+    incarnation: str
+    state: str
+    sampled_ms: int
+    block_tokens: int
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Replicas that take warm-ups at a time.
+
+    Attributes:
+        names: sorted.
+        marks: of each replica's incarnation; what an earlier incarnation held is lost.
+        block_tokens: the largest block among them: a shorter prefix may fill none.
+    """
+
+    names: tuple[str, ...]
+    marks: tuple[int, ...]
+    block_tokens: int
+
+    def mark_of(self, replica: str) -> int:
+        """The mark of a ready replica's incarnation; 0 where it is not ready."""
+        for name, mark in zip(self.names, self.marks, strict=True):
+            if name == replica:
+                return mark
+        return 0
+
+
+class Fleet:
+    """What is known of a pool's replicas.
+
+    Args:
+        stale_ms: a replica whose last sample is older does not count. Samples come in real seconds, so that this is
+            not time-scaled.
+    """
+
+    def __init__(self, stale_ms: int, store: Section) -> None:
+        self._stale_ms = stale_ms
+        self._store = store
+        self._replicas: dict[str, ReplicaRecord] = {}
+
+    def on_sample(self, sample: ReplicaSample) -> None:
+        """Takes a sample unless a later one is held."""
+        held = self._replicas.get(sample.replica)
+        if held is not None and sample.sampled_at_ms < held.sampled_ms:
+            return
+        record = ReplicaRecord(
+            1, sample.replica, sample.incarnation, sample.state, sample.sampled_at_ms, sample.block_tokens
+        )
+        self._replicas[sample.replica] = record
+        self._store.put(sample.replica, pack(record))
+        for name, other in list(self._replicas.items()):
+            if other.sampled_ms < sample.sampled_at_ms - FORGET_AFTER_MS:
+                del self._replicas[name]
+                self._store.remove(name)
+
+    def ready(self, at_ms: int) -> Ready:
+        """Those that can be warmed at a time."""
+        found = [
+            record
+            for _, record in sorted(self._replicas.items())
+            if record.state == "ready" and at_ms - record.sampled_ms <= self._stale_ms
+        ]
+        return Ready(
+            tuple(record.replica for record in found),
+            tuple(incarnation_mark(record.incarnation) for record in found),
+            max((record.block_tokens for record in found), default=1),
+        )
+
+    def mark(self, replica: str) -> int:
+        """Mark of a replica's last known incarnation; 0 where none is."""
+        held = self._replicas.get(replica)
+        return incarnation_mark(held.incarnation) if held else 0
+
+    def restore(self, blob: bytes) -> None:
+        """Takes back one replica."""
+        record = unpack(blob, ReplicaRecord)
+        self._replicas[record.replica] = record
+
+
+def incarnation_mark(incarnation: str) -> int:
+    """A small number that tells incarnations of one replica apart; never 0."""
+    return zlib.crc32(incarnation.encode()) or 1
