@@ -72,6 +72,7 @@ class Engine:
     def launch(self) -> None:
         """Start without waiting, so that several come up together."""
         if self.process.pid is None:
+            self.process.end_leftovers()
             ports.demand_free(self.config.port, f"engine {self.config.name}", "--engine-port")
             self.process.start(self.config.command, {"PYTHONPATH": str(PROJECT)})
 

@@ -58,6 +58,7 @@ class FlinkSession:
         """
         flink = self.config.flink
         if self.jobmanager.pid is None:
+            self.jobmanager.end_leftovers()
             ports.demand_free(flink.rest_port, "Flink's REST interface", "--flink-port")
             ports.demand_free(flink.rpc_port, "Flink's JobManager", "--flink-rpc-port")
             self.folder.prepare(flink, flink.rest_port, flink.rpc_port, parallelism=1)

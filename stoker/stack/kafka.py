@@ -65,6 +65,7 @@ class Kafka:
             StackFault: jars or Java missing, port taken, or it did not come up.
         """
         if self.process.pid is None:
+            self.process.end_leftovers()
             ports.demand_free(self.config.port, "Kafka", "--kafka-port")
             ports.demand_free(self.config.controller_port, "Kafka's controller", "--kafka-controller-port")
             properties = self._data / "server.properties"
@@ -121,6 +122,9 @@ class Kafka:
                 "share.coordinator.state.topic.min.isr=1",
                 "share.coordinator.state.topic.num.partitions=1",
                 "group.initial.rebalance.delay.ms=0",
+                # A killed broker may register again only when its old session is over: 9 s by default.
+                "broker.session.timeout.ms=5000",
+                "broker.heartbeat.interval.ms=1000",
                 "auto.create.topics.enable=false",
                 "message.max.bytes=2097152",
                 "num.network.threads=2",

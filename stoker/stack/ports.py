@@ -59,14 +59,17 @@ def holder(port: int) -> str:
     """Who listens on `port`, in words: the process where /proc tells it, else that it is not known."""
     inodes = set(_listening_inodes(port))
     for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            links = [os.readlink(link) for link in (folder / "fd").iterdir()]
-            if inodes.intersection(links):
-                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-                return f"process {folder.name} ({command[:100]})"
-        except OSError:
-            continue  # ended meanwhile, or of another user
+        if inodes.intersection(_open_files(folder)):
+            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            return f"process {folder.name} ({command[:100]})"
     return "a process that this user cannot see"
+
+
+def _open_files(process: Path) -> Iterator[str]:
+    with contextlib.suppress(OSError):  # ended meanwhile, or of another user
+        for link in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                yield os.readlink(link)
 
 
 def _listening_inodes(port: int) -> Iterator[str]:

@@ -122,7 +122,7 @@ class Process:
         """
         if self.pid is not None:
             return
-        self._end_leftovers()
+        self.end_leftovers()
         full = {**os.environ, **(env or {}), MARK: str(self._state.root), NAME_MARK: self.name}
         with self.log.open("ab") as log, interrupts_held():
             try:
@@ -177,17 +177,12 @@ class Process:
         self._wait_gone(grace_s)
         self.signal(signal.SIGKILL)
         self._wait_gone(10.0)
-        self._end_leftovers()
+        self.end_leftovers()
         self._record_path.unlink(missing_ok=True)
 
-    def _end_leftovers(self) -> None:
-        """Kill children that outlived the process, and one whose record was never written."""
-        deadline = time.monotonic() + 10.0
-        while (left := marked(self._state, self.name)) and time.monotonic() < deadline:
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.02)
+    def end_leftovers(self) -> None:
+        """Kill children that outlived the process, and one whose record was never written. They may hold its ports."""
+        _end(marked(self._state, self.name), signal.SIGKILL, 10.0)
 
     def _wait_gone(self, deadline_s: float) -> None:
         deadline = time.monotonic() + deadline_s
@@ -219,13 +214,18 @@ def marked(state: StateFolder, name: str | None = None) -> list[int]:
 def sweep(state: StateFolder) -> int:
     """End every process that this stack ever started and forget the records. Returns how many were still there."""
     left = marked(state)
-    for number, patience_s in ((int(signal.SIGTERM), 10.0), (int(signal.SIGKILL), 10.0)):
-        for pid in marked(state):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-        deadline = time.monotonic() + patience_s
-        while any(start_ticks(pid) is not None for pid in marked(state)) and time.monotonic() < deadline:
-            time.sleep(0.05)
+    _end(left, signal.SIGTERM, 10.0)
+    _end(marked(state), signal.SIGKILL, 10.0)
     for record in state.run.glob("*.json"):
         record.unlink()
     return len(left)
+
+
+def _end(pids: Sequence[int], number: int, patience_s: float) -> None:
+    """Signal processes and wait until they are gone, with their threads and what those hold."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+    deadline = time.monotonic() + patience_s
+    while any(start_ticks(pid) is not None for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.02)

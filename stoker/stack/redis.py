@@ -94,6 +94,7 @@ class Redis:
             StackFault: server or modules missing, port taken, or it did not come up.
         """
         if self.process.pid is None:
+            self.process.end_leftovers()
             ports.demand_free(self.config.port, "Redis", "--redis-port")
             self.process.start([*server_command(), *self._settings()], cwd=self._data)
         self.process.wait_ready(self.ready, ready_s)
@@ -112,6 +113,8 @@ class Redis:
             "save": "",
             "maxmemory": self.config.maxmemory,
             "maxmemory-policy": "noeviction",
+            # A title would be written over the environment, by which a lost process is found.
+            "set-proc-title": "no",
         }
         return [word for key, value in settings.items() for word in (f"--{key}", value)]
 
