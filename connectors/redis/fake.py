@@ -164,9 +164,10 @@ class MemoryLedger:
         """Claim a command."""
         key = ledger_key(command_id, replica)
         entry: _Claim | None = self._store.read(key)
-        if entry is not None:
-            if entry.state != "started" or entry.holder == holder or self._lives(entry.holder, replica):
-                return Already(entry.state, entry.holder)
+        if entry is not None and (
+            entry.state != "started" or entry.holder == holder or self._lives(entry.holder, replica)
+        ):
+            return Already(entry.state, entry.holder)
         self._store.write(key, _Claim("started", holder), self._ttl_ms)
         return Started(taken_over=entry is not None)
 
