@@ -117,36 +117,31 @@ class Issuer:
         lack = min(draft.charge * draft.copies, allowance.burst) - held
         return at_ms + max(0, int(lack / allowance.rate_per_s * 1000))
 
-    def issue(
-        self, draft: Draft, at_ms: int, lane: Lane, priority: int, allowance: Allowance, policy: PolicyBook
-    ) -> bytes | None:
-        """Pays for a draft and remembers it.
-
-        Returns:
-            the command's envelope, or None where the scope cannot pay now.
-        """
+    def pay(self, draft: Draft, at_ms: int, allowance: Allowance) -> bool:
+        """Pays for a draft, if its scope can, and remembers its command as live."""
         cost = draft.charge * draft.copies
         if not self._budget.pay(draft.scope, cost, allowance.rate_per_s, allowance.burst, at_ms):
-            return None
-        expires_ms = at_ms + draft.life_ms
-        identity = command_id(draft.scope, self._pool, draft.key, "warm", "1", draft.bucket, draft.attempt)
-        keep_ms = (draft.bucket + 2) * draft.repeat_ms
+            return False
         self._memory.issued(
             draft.scope,
             draft.key,
-            identity,
-            draft.bucket,
-            draft.attempt,
-            at_ms,
-            expires_ms,
-            keep_ms,
-            draft.charge,
-            draft.names,
+            command_id=self._id(draft),
+            bucket=draft.bucket,
+            attempt=draft.attempt,
+            at_ms=at_ms,
+            expires_ms=at_ms + draft.life_ms,
+            keep_ms=(draft.bucket + 2) * draft.repeat_ms,
+            charged=draft.charge,
+            names=draft.names,
         )
+        return True
+
+    def command(self, draft: Draft, at_ms: int, lane: Lane, priority: int, policy: PolicyBook) -> bytes:
+        """The envelope of a paid draft's command."""
         assignment = assign(draft.unit, at_ms, policy.experiment(draft.scope))
         worth = draft.worth
         command = WarmupCommand(
-            command_id=identity,
+            command_id=self._id(draft),
             scope=draft.scope,
             tenant=draft.scope,
             pool=self._pool,
@@ -158,7 +153,7 @@ class Issuer:
             lane=lane,
             issued_at_ms=at_ms,
             not_before_ms=at_ms,
-            expires_at_ms=expires_ms,
+            expires_at_ms=at_ms + draft.life_ms,
             cost=Cost(bytes=draft.bytes, tokens=draft.tokens, seconds=worth.saved_ms / 1000),
             benefit=Benefit(
                 p_asked=worth.p_asked, p_absent=worth.p_absent, saved_ms=worth.saved_ms, reward=worth.reward
@@ -175,7 +170,10 @@ class Issuer:
         )
         return seal(Tag.COMMAND, command_key(self._pool, draft.key), encode(command))
 
+    def _id(self, draft: Draft) -> str:
+        return command_id(draft.scope, self._pool, draft.key, "warm", "1", draft.bucket, draft.attempt)
+
 
 def priority_of(rank: int, among: int) -> int:
-    """Priority by rank among the drafts of a tick: 999 for the first, evenly down to 0."""
+    """Priority by rank among what a tick issues: 999 for the first, evenly down to 0."""
     return TOP_PRIORITY - rank * (TOP_PRIORITY + 1) // max(1, among)

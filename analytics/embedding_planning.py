@@ -160,7 +160,8 @@ class EmbeddingPlanner:
             self._shares = shares(self._known, policy)
         budget = policy.budget()
         rate = budget.embeddings_per_s * self._shares.get(scope, 0.0)
-        return Allowance(rate, max(1.0, rate * self._config.scaled(budget.burst_ms) / 1000))
+        burst = max(1.0, rate * self._config.scaled(budget.burst_ms) / 1000) if rate > 0 else 0.0
+        return Allowance(rate, burst)
 
     def shrink(self) -> None:
         """Forgets the queries that were embedded longest ago, a tenth at once, when there are too many."""

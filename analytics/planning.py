@@ -223,12 +223,11 @@ class Planner:
     # What it does
 
     def _fast(self, draft: Draft, at_ms: int, priority: int, allowance: Allowance, policy: PolicyBook) -> list[bytes]:
-        command = self._issuer.issue(draft, at_ms, "fast", priority, allowance, policy)
-        if command is None:
+        if not self._issuer.pay(draft, at_ms, allowance):
             return []
         self._issued += 1
         self._write()
-        return [command]
+        return [self._issuer.command(draft, at_ms, "fast", priority, policy)]
 
     def _judge(self, at_ms: int, ready_replicas: int, policy: PolicyBook) -> list[bytes]:
         ended = at_ms // self._window.minute_ms - 1
@@ -281,9 +280,10 @@ class Planner:
             focus = self._crowds.focus(at_ms)
             drafts, looked, suppressed = self._embeddings.review(at_ms, policy, focus)
             if not behind:
-                out += self._take_best(drafts, at_ms, lambda scope: self._embeddings.allowance(scope, policy), policy)[
-                    0
-                ]
+                taken, _ = self._take_best(
+                    drafts, at_ms, lambda scope: self._embeddings.allowance(scope, policy), policy
+                )
+                out += taken
             evidence = {"queries_known": float(self._embeddings.known), "owed": float(self._embeddings.owed)}
             out.append(self._report(at_ms, wall_ms, behind, False, looked, suppressed, evidence))
         return out
@@ -298,26 +298,27 @@ class Planner:
         Returns:
             commands, and the draft that each scope without enough budget waits for.
         """
-        out: list[bytes] = []
+        chosen: list[Draft] = []
         saving: dict[str, Draft] = {}
         allowances: dict[str, Allowance] = {}
-        drafts.sort(key=lambda draft: draft.rank)
-        for rank, draft in enumerate(drafts):
+        for draft in sorted(drafts, key=lambda draft: draft.rank):
             scope = draft.scope
             if scope in saving:
                 continue
-            if len(out) == self._config.max_commands:
+            if len(chosen) == self._config.max_commands:
                 break
             if scope not in allowances:
                 allowances[scope] = allowance_of(scope)
-            priority = priority_of(rank, len(drafts))
-            command = self._issuer.issue(draft, at_ms, "tick", priority, allowances[scope], policy)
-            if command is None:
-                saving[scope] = draft
+            if self._issuer.pay(draft, at_ms, allowances[scope]):
+                chosen.append(draft)
             else:
-                self._issued += 1
-                out.append(command)
-        return out, saving
+                saving[scope] = draft
+        self._issued += len(chosen)
+        commands = [
+            self._issuer.command(draft, at_ms, "tick", priority_of(rank, len(chosen)), policy)
+            for rank, draft in enumerate(chosen)
+        ]
+        return commands, saving
 
     def _behind(self, event_ms: int, wall_ms: int, policy: PolicyBook) -> bool:
         """Whether event time lags by more than half of a command's life."""
