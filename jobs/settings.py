@@ -19,7 +19,7 @@ from connectors.settings import EncoderSettings, KafkaSettings, RedisSettings, S
 if TYPE_CHECKING:  # imported by the builders: the command line reads settings without loading the decisions
     from analytics.demand import DemandConfig
     from analytics.ingest import IngestConfig
-    from analytics.planning import PlanConfig
+    from analytics.plan_config import PlanConfig
     from analytics.policy import PolicyDefaults
     from analytics.prefixes import PrefixConfig
     from jobs.embedding import EmbedConfig
@@ -187,10 +187,12 @@ class JobSettings(BaseModel):
         return PrefixConfig(slide_ms=self.warmup.pane_ms, time_scale=self.warmup.time_scale)
 
     def planning(self) -> PlanConfig:
-        """How warm-ups are chosen."""
-        from analytics.planning import PlanConfig
+        """How warm-ups are chosen. One Redis pool sees the queries of all GPU pools."""
+        from analytics.plan_config import PlanConfig
 
-        return PlanConfig()
+        return PlanConfig(
+            pane_ms=self.warmup.pane_ms, redis_pool=self.redis.pool_key, time_scale=self.warmup.time_scale
+        )
 
     def policy_defaults(self) -> PolicyDefaults:
         """What holds where no policy says otherwise."""

@@ -57,7 +57,7 @@ def build(env: Any, settings: JobSettings) -> None:
     ingest = records.process(IngestOperator(config), data).uid("ingest").name("ingest")
 
     demand = ingest.key_by(shard_of, Types.INT()).connect(policy).process(DemandOperator(config), data)
-    route = demand.uid("demand").name("demand").process(Route(), data).uid("route").name("route")
+    route = demand.uid("demand").name("demand").process(Route(settings.redis.pool_key), data).uid("route").name("route")
 
     prefix = route.get_side_output(tags.DELTAS).key_by(key_of, Types.STRING()).process(PrefixOperator(config), data)
     prefix = prefix.uid("prefix").name("prefix")

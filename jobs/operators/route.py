@@ -8,12 +8,20 @@ from typing import Any
 from pyflink.datastream import ProcessFunction, RuntimeContext
 
 from analytics.envelopes import Tag, body_of, key_of, tag_of
+from analytics.pools import for_redis
 from jobs.operators.tags import DELTAS, EMBEDS, INSIGHTS
 from jobs.streams import keyed
 
 
 class Route(ProcessFunction):  # type: ignore[misc]  # untyped base
-    """Partials go on to plan; deltas, embedding requests and insights leave by the side."""
+    """Partials go on to plan; deltas, embedding requests and insights leave by the side.
+
+    Args:
+        redis_pool: whose planner gets the totals of queries, of whatever pool.
+    """
+
+    def __init__(self, redis_pool: str) -> None:
+        self._redis_pool = redis_pool
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Registers the counter."""
@@ -24,7 +32,7 @@ class Route(ProcessFunction):  # type: ignore[misc]  # untyped base
         del ctx
         tag = tag_of(value)
         if tag == Tag.PARTIAL:
-            yield value
+            yield for_redis(value, self._redis_pool) or value
         elif tag == Tag.DELTA:
             yield DELTAS, value
         elif tag == Tag.EMBED:

@@ -1,0 +1,88 @@
+"""The books balance to the record, whatever dies and whenever, and across a move to another parallelism."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable
+
+import pytest
+
+from stoker.bench.workload import Workload, WorkloadConfig
+from stoker.stack.flink import FlinkApplication
+from tests.jobs.deployment import Deployment, now_ms, paced
+from tests.jobs.traffic import Mix
+
+ROUNDS = int(os.environ.get("STOKER_FAULT_ROUNDS", "2"))
+RATE_PER_S = 200.0
+SECONDS = 6.0
+"""Of traffic around each kill."""
+
+pytestmark = [pytest.mark.service, pytest.mark.slow]
+
+Kill = Callable[[FlinkApplication, random.Random], None]
+
+
+def taskmanager(app: FlinkApplication, luck: random.Random) -> None:
+    """kill -9 of one TaskManager, and a new one in its place."""
+    index = luck.randrange(app.record.parallelism)
+    app.kill_taskmanager(index)
+    app.restart_taskmanager(index)
+
+
+def jobmanager(app: FlinkApplication, luck: random.Random) -> None:
+    """kill -9 of the JobManager, and a new one from the newest checkpoint."""
+    del luck
+    app.kill_jobmanager()
+    app.restart_jobmanager(ready_s=300.0)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("kill", [taskmanager, jobmanager])
+@pytest.mark.parametrize("turn", range(ROUNDS))
+def test_books_balance_after_kill_9_at_a_random_moment(deployment: Deployment, kill: Kill, turn: int) -> None:
+    app = deployment.at(2)
+    seed = int(os.environ.get("STOKER_FAULT_SEED", "0")) + uuid.uuid4().int % 10**6
+    luck = random.Random(seed)
+    print(f"turn {turn}, seed {seed}")
+    before = deployment.settle()
+    mix = Mix(seed)
+
+    def feed() -> None:
+        for at_ms in paced(RATE_PER_S, SECONDS):
+            record, record_ms = mix.record(at_ms)
+            deployment.send(record, at_ms=record_ms)
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    time.sleep(luck.uniform(1.0, SECONDS - 1.0))
+    kill(app, luck)
+    feeder.join()
+    app.wait_running(300.0)
+    after = deployment.settle()
+    grown = {fate: after[fate] - before[fate] for fate in after}
+    assert sum(grown.values()) == int(RATE_PER_S * SECONDS)
+    for fate in ("counted", "duplicate", "late", "dead"):
+        assert grown[fate] > 0, grown
+
+
+def test_savepoint_and_restore_at_other_parallelism_lose_and_repeat_nothing(deployment: Deployment) -> None:
+    workload = Workload(WorkloadConfig(seed=uuid.uuid4().int >> 96))
+    again: list[tuple[bytes, int]] = []
+    for parallelism in (2, 1):
+        deployment.at(parallelism)
+        before = deployment.settle()
+        repeated = len(again)
+        for record, at_ms in again:  # a restored shard knows them, or knows that they are late
+            deployment.send(record, at_ms=at_ms)
+        again = []
+        for _ in range(200):
+            at_ms = now_ms()
+            again.append((workload.record(at_ms), at_ms))
+            deployment.send(again[-1][0], at_ms=at_ms)
+        after = deployment.settle()
+        assert after["counted"] - before["counted"] == 200
+        assert after["duplicate"] + after["late"] - before["duplicate"] - before["late"] == repeated
