@@ -92,6 +92,7 @@ class KvEventStream:
     def __init__(self, source: EventSource) -> None:
         self._source = source
         self._expected = 0
+        self._complete = False  # nothing since the engine started was missed
         self._context = zmq.asyncio.Context()
         self._sub: Any = self._context.socket(zmq.SUB)
         self._sub.set_hwm(HIGH_WATER_MARK)
@@ -125,12 +126,13 @@ class KvEventStream:
     async def _beginning(self) -> list[KvEvent]:
         """Start afresh from the replay buffer."""
         rank, expected = self._source.rank, self._expected
-        self._expected = 0
+        self._expected, self._complete = 0, False
         history = await self._replay(0)
         if history is None:
             return [Gap(expected, 0, rank)]
         first = history[0][0] if history else 0
-        events: list[KvEvent] = [BlocksCleared(rank) if first == 0 else Gap(0, first, rank)]
+        self._complete = first == 0
+        events: list[KvEvent] = [BlocksCleared(rank) if self._complete else Gap(0, first, rank)]
         for sequence, payload in history:
             events.extend(self._decoded(sequence, payload))
             self._expected = sequence + 1
@@ -143,13 +145,15 @@ class KvEventStream:
             if sequence != 0:
                 return events  # already seen through a replay
             events.append(Gap(expected, sequence, rank))  # it counts from 0 again: a new process
-            expected = 0
+            expected, self._complete = 0, False
         missed = [(number, lost) for number, lost in await self._missing(expected, sequence) if number < sequence]
         if [number for number, _lost in missed] != list(range(expected, sequence)):
             events.append(Gap(expected, sequence, rank))
+            self._complete = False
             missed = []
-        elif expected == 0:
+        elif expected == 0 and not self._complete:
             events.append(BlocksCleared(rank))  # nothing before this is unknown
+            self._complete = True
         for number, lost in missed:
             events.extend(self._decoded(number, lost))
         self._expected = sequence + 1

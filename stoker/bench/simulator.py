@@ -31,6 +31,7 @@ ROUNDS = 5
 REQUESTS_A_ROUND = 256
 GOAL_TOKENS_PER_S = 1_000_000
 _SEED = 11
+_HEAD = "POST /v1/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def _requests() -> list[bytes]:
     for _ in range(DISTINCT_PROMPTS):
         own = [source.randrange(300, 100_000) for _ in range(PROMPT_TOKENS - len(shared))]
         body = msgspec.json.encode({"model": "tiny", "prompt": shared + own, "max_tokens": 1})
-        head = f"POST /v1/completions HTTP/1.1\r\nhost: bench\r\ncontent-length: {len(body)}\r\n\r\n"
+        head = f"{_HEAD}content-length: {len(body)}\r\n\r\n"
         requests.append(head.encode() + body)
     return requests
 

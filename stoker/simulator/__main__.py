@@ -73,7 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     started = {"name": config.name, "url": f"http://{config.host}:{port}", "incarnation": engine.incarnation}
     if publisher is not None:
         started |= {"events": publisher.endpoint, "replay": publisher.replay_endpoint}
-    server = uvicorn.Server(uvicorn.Config(build_app(engine), log_level="warning", access_log=False, ws="none"))
+    settings = uvicorn.Config(
+        build_app(engine), log_level="warning", access_log=False, ws="none", timeout_graceful_shutdown=1
+    )
+    server = uvicorn.Server(settings)
     listener.listen(1024)
     print(json.dumps(started), flush=True)
     server.run(sockets=[listener])

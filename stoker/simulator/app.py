@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from stoker.simulator import answers, errors
-from stoker.simulator.bodies import ChatBody, CompletionBody, LoadBody, TokenizeBody, UnloadBody, parse
+from stoker.simulator.bodies import Body, ChatBody, CompletionBody, LoadBody, TokenizeBody, UnloadBody, parse
 from stoker.simulator.connection import ClientGone, EventStream, while_connected
 from stoker.simulator.engine import SimulatedEngine
 from stoker.simulator.errors import ApiError
@@ -62,11 +62,11 @@ class Api:
 
     async def completions(self, request: Request) -> Response:
         """POST /v1/completions."""
-        return await self._generate(request, parse(await request.body(), CompletionBody))
+        return await self._generate(request, await _body(request, CompletionBody))
 
     async def chat(self, request: Request) -> Response:
         """POST /v1/chat/completions."""
-        return await self._generate(request, parse(await request.body(), ChatBody))
+        return await self._generate(request, await _body(request, ChatBody))
 
     async def _generate(self, request: Request, body: CompletionBody | ChatBody) -> Response:
         generating = Generating(self.engine, body, request.headers.get("x-request-id"))
@@ -79,7 +79,7 @@ class Api:
 
     async def tokenize(self, request: Request) -> Response:
         """POST /tokenize."""
-        body = parse(await request.body(), TokenizeBody)
+        body = await _body(request, TokenizeBody)
         resolve_model(self.engine, body.model or self.engine.config.model)
         if body.messages is not None:
             messages = ((message.role, message.text) for message in body.messages)
@@ -95,7 +95,7 @@ class Api:
         """POST /v1/load_lora_adapter."""
         if not self.engine.config.runtime_adapters:
             raise errors.switched_off()
-        body = parse(await request.body(), LoadBody)
+        body = await _body(request, LoadBody)
         name = body.lora_name
         if not name or not body.lora_path:
             raise errors.adapter_input("Both 'lora_name' and 'lora_path' must be provided.")
@@ -116,7 +116,7 @@ class Api:
         """POST /v1/unload_lora_adapter: takes the name away, nothing else."""
         if not self.engine.config.runtime_adapters:
             raise errors.switched_off()
-        name = parse(await request.body(), UnloadBody).lora_name
+        name = (await _body(request, UnloadBody)).lora_name
         if not name:
             raise errors.adapter_input("'lora_name' needs to be provided to unload a LoRA adapter.")
         if name not in self.engine.adapters.names:
@@ -232,6 +232,13 @@ def build_app(engine: SimulatedEngine) -> Starlette:
 
     handlers: dict[Any, Any] = {ApiError: _api_error, ClientGone: _client_gone, 404: _no_route, 405: _no_route}
     return Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
+
+
+async def _body(request: Request, kind: type[Body]) -> Body:
+    media_type = request.headers.get("content-type", "").lower().partition(";")[0]
+    if media_type != "application/json":
+        raise errors.malformed("Unsupported Media Type: Only 'application/json' is allowed")
+    return parse(await request.body(), kind)
 
 
 async def _api_error(_request: Request, fault: ApiError) -> Response:

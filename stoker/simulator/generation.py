@@ -23,6 +23,7 @@ from stoker.simulator.errors import (
     too_long,
     unknown_model,
 )
+from stoker.simulator.tokenizer import ANSWER_WORDS
 from stoker.simulator.work import Finish, QueueFull, Work
 
 _COMPLETION_TOKENS = 16
@@ -84,11 +85,10 @@ class Generating:
 
     async def whole(self) -> bytes:
         """The answer in one piece. Raises ApiError 503 at a queue limit."""
-        words = self.engine.tokenizer.answer_words
         texts: list[tuple[str, str]] = []
         for work in self.works:
             async with self._running(work) as numbers:
-                text = "".join([words[number] async for number in numbers])
+                text = "".join([ANSWER_WORDS[number] async for number in numbers])
             texts.append((text, work.outcome))
         usage = Usage.of(self.works, self.engine.config, self.chat)
         if self.chat:
@@ -98,7 +98,6 @@ class Generating:
     async def stream(self) -> AsyncGenerator[bytes, None]:
         """The answer as server-sent events. The first thing it gives is b"", once the engine took the request, so that
         a queue limit can still answer 503."""
-        words = self.engine.tokenizer.answer_words
         for index, work in enumerate(self.works):
             async with self._running(work) as numbers:
                 if index == 0:
@@ -109,7 +108,7 @@ class Generating:
                         yield _event(answers.chat_opening(self.answer_id, self.model))
                         opened = True
                     finish = work.finish if work.answered == work.answer_tokens else None
-                    yield _event(self._chunk(index, words[number], finish))
+                    yield _event(self._chunk(index, ANSWER_WORDS[number], finish))
                 if work.outcome == "abort":
                     yield _event(self._chunk(index, "", "abort"))
         if self.body.include_usage:

@@ -8,6 +8,7 @@ import os
 import selectors
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -55,15 +56,17 @@ def start_simulator(*flags: str, port: int = 0) -> RunningSimulator:
     """
     command = [sys.executable, "-m", "stoker.simulator", "--port", str(port), *flags]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(_ROOT), os.environ.get("PYTHONPATH", "")))}
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=_ROOT
-    )
-    assert process.stdout is not None
-    line = _first_line(process)
-    if not line:
-        stop_process(process)
-        words = process.stderr.read() if process.stderr else ""
-        raise StackFault(f"the simulator did not start: {words.strip() or 'no word within 30 s'}")
+    # A file and not a pipe: nobody reads what it writes while it runs.
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment, cwd=_ROOT
+        )
+        line = _first_line(process)
+        if not line:
+            stop_process(process)
+            errors.seek(0)
+            words = errors.read().strip() or f"no word within {START_TIMEOUT_S:g} s"
+            raise StackFault(f"the simulator did not start: {words}")
     started = json.loads(line)
     return RunningSimulator(
         started["url"], started["incarnation"], started.get("events"), started.get("replay"), process
@@ -84,13 +87,15 @@ def _first_line(process: subprocess.Popen[str]) -> str:
 
 
 def stop_process(process: subprocess.Popen[str]) -> None:
-    """End it: by SIGTERM, and by SIGKILL if that is ignored."""
+    """End it: by SIGTERM, and by SIGKILL if that is ignored. Ending it twice is harmless."""
     process.terminate()
     try:
         process.wait(STOP_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
 
 
 @contextlib.contextmanager
@@ -101,6 +106,3 @@ def simulator(*flags: str) -> Iterator[RunningSimulator]:
         yield running
     finally:
         stop_process(running.process)
-        for pipe in (running.process.stdout, running.process.stderr):
-            if pipe is not None:
-                pipe.close()

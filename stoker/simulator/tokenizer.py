@@ -21,7 +21,7 @@ _PIECE = re.compile(r"\s?\S{1,8}|\s")
 _CACHED_PIECES = 1 << 20
 _CACHED_TEXTS = 8192
 _CACHED_TEXT_CHARS = 65_536
-_ANSWER_WORDS = 4096
+ANSWER_WORDS = tuple(f" {number:03x}" for number in range(4096))
 
 
 class Tokenizer:
@@ -35,8 +35,6 @@ class Tokenizer:
         self._span = vocab_tokens - FIRST_ID
         self._ids: dict[str, bytes] = {}
         self._cached = lru_cache(_CACHED_TEXTS)(self._encode)
-        self.answer_words = tuple(f" {k:03x}" for k in range(_ANSWER_WORDS))
-        self._answer_ids = tuple(self._encode(word) for word in self.answer_words)
 
     def encode(self, text: str) -> bytes:
         """Ids of a text."""
@@ -55,13 +53,13 @@ class Tokenizer:
         return b"".join(parts)
 
     def answer(self, prompt: bytes, tokens: int) -> list[int]:
-        """Numbers of the words that "follow" a prompt: the same for the same prompt, see `answer_words`."""
+        """Numbers of the words that "follow" a prompt, in ANSWER_WORDS: the same for the same prompt."""
         seed = crc32(prompt)
-        return [(seed + 40_503 * i) % _ANSWER_WORDS for i in range(tokens)]
+        return [(seed + 40_503 * i) % len(ANSWER_WORDS) for i in range(tokens)]
 
     def answer_ids(self, words: Iterable[int]) -> bytes:
         """Ids of these words. Encoding the answer's text gives the same ids, so that a next turn finds its blocks."""
-        return b"".join(self._answer_ids[word] for word in words)
+        return b"".join(self._encode(ANSWER_WORDS[word]) for word in words)
 
     def _encode(self, text: str) -> bytes:
         ids = self._ids

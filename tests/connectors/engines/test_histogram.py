@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.engines import Histogram
@@ -30,6 +30,7 @@ def test_beyond_the_last_bound_it_answers_with_that_bound() -> None:
     assert histogram([5.0, 6.0]).quantile(0.99) == 1.0
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 2), min_size=1, max_size=50), st.lists(st.floats(0, 2), min_size=1, max_size=50))
 def test_the_difference_is_what_came_after(before: list[float], after: list[float]) -> None:
     difference = histogram(before + after).since(histogram(before))
@@ -41,6 +42,7 @@ def test_a_restart_counts_all_of_the_new_process() -> None:
     assert histogram([0.2]).since(histogram([0.2, 0.3])) == histogram([0.2])
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=80), st.floats(0, 1), st.floats(0, 1))
 def test_quantiles_grow_and_stay_in_the_right_bucket(values: list[float], low: float, high: float) -> None:
     seen = histogram(values)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.simulator.adapters import AdapterSlots
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 5), max_size=30), st.integers(1, 3), st.integers(0, 2))
 def test_gpu_slots_are_an_lru(order: list[int], slots: int, extra: int) -> None:
     pool = AdapterSlots(slots, slots + extra)

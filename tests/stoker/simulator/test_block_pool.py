@@ -80,7 +80,7 @@ prompts = st.lists(st.integers(0, 1), min_size=1, max_size=9)
 steps = st.lists(st.tuples(st.sampled_from(("start", "finish")), prompts, st.integers(0, 5)), max_size=40)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(steps, st.integers(3, 9))
 def test_it_agrees_with_the_oracle(script: list[Step], usable: int) -> None:
     pool, oracle = BlockPool(usable + 1, BLOCK), Oracle(usable)
@@ -160,6 +160,7 @@ def test_clear_waits_for_running_requests() -> None:
     assert pool.blank == 4
 
 
+@settings(deadline=None)
 @given(prompts, prompts, st.sampled_from((None, "", "a", "ab")), st.sampled_from((None, "", "a", "ab")))
 def test_salts_and_adapters_make_separate_trees(
     first: list[int], second: list[int], left: str | None, right: str | None

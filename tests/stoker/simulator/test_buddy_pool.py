@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.simulator.memory import PIECE_BYTES, BuddyPool
@@ -13,6 +13,7 @@ from stoker.simulator.memory import PIECE_BYTES, BuddyPool
 actions = st.lists(st.one_of(st.integers(1, 9 * PIECE_BYTES), st.integers(-9, -1)), max_size=60)
 
 
+@settings(deadline=None)
 @given(actions, st.integers(1, 33))
 def test_allocations_never_overlap_and_all_comes_back(script: list[int], pieces: int) -> None:
     pool = BuddyPool(pieces * PIECE_BYTES + 5)
