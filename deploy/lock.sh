@@ -38,6 +38,7 @@ lock() { # NAME ARGUMENTS...
 }
 
 lock dev pyproject.toml --extra stack --group dev
+lock job pyproject.toml
 lock executor --group executor
 lock tools --group tools
 

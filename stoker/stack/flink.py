@@ -22,9 +22,9 @@ import msgspec
 
 from schemas.errors import BrokenConfiguration, StackFault, TransientFault
 from stoker.stack import ports
-from stoker.stack.flink_config import FlinkConfig, FlinkFolder, distribution
+from stoker.stack.flink_config import FlinkConfig, FlinkFolder
 from stoker.stack.flink_rest import FlinkRest, JobHealth
-from stoker.stack.paths import StateFolder, python_bin
+from stoker.stack.paths import StateFolder
 from stoker.stack.process import Process
 
 READY_S = 180.0
@@ -264,8 +264,7 @@ class FlinkApplication:
 
     def newest_checkpoint(self) -> Path | None:
         """The newest complete checkpoint of this application, of whichever life of its JobManager."""
-        done = [path.parent for path in self.folder.checkpoints.glob("*/chk-*/_metadata")]
-        return max(done, key=lambda path: (path / "_metadata").stat().st_mtime_ns, default=None)
+        return self.folder.newest_checkpoint()
 
     def kill_jobmanager(self) -> None:
         """kill -9 of the JobManager, as a crash would."""
@@ -330,15 +329,10 @@ class FlinkApplication:
         record = self.record
         self.folder.prepare(record.config, record.rest_port, record.rpc_port, record.parallelism)
         (self.folder.root / "application.json").write_bytes(msgspec.json.encode(record))
-        python = str(python_bin() / "python")
-        command = [str(distribution() / "bin" / "standalone-job.sh"), "start-foreground"]
-        command += ["--job-classname", "org.apache.flink.client.python.PythonDriver", "--job-id", record.job_id]
-        command += ["--fromSavepoint", record.restored_from] if record.restored_from else []
-        command += ["-pyclientexec", python, "-pyexec", python, "-py", record.script, *record.args]
+        command = self.folder.jobmanager_command(record.job_id, record.restored_from, record.script, record.args)
         self.jobmanager.start(command, self.folder.environment())
         for index in range(record.parallelism):
             self._start_taskmanager(index)
 
     def _start_taskmanager(self, index: int) -> None:
-        script = distribution() / "bin" / "taskmanager.sh"
-        self.taskmanager(index).start([str(script), "start-foreground"], self.folder.environment())
+        self.taskmanager(index).start(self.folder.taskmanager_command(), self.folder.environment())

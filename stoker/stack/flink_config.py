@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +47,8 @@ class FlinkConfig:
         heartbeat_interval_ms, heartbeat_timeout_ms: how soon a dead TaskManager is noticed.
         restart_attempts, restart_delay_ms: fixed-delay restarts of the job.
         state_backend: hashmap or rocksdb.
+        jobmanager_host: by which TaskManagers reach the JobManager.
+        bind_host: address that everything listens on; 0.0.0.0 in containers.
     """
 
     rest_port: int = 0
@@ -59,6 +62,8 @@ class FlinkConfig:
     restart_attempts: int = 100
     restart_delay_ms: int = 1_000
     state_backend: str = "hashmap"
+    jobmanager_host: str = ports.LOOPBACK
+    bind_host: str = ports.LOOPBACK
 
 
 def distribution() -> Path:
@@ -75,14 +80,30 @@ def distribution() -> Path:
 
 @dataclass(frozen=True)
 class FlinkFolder:
-    """Files of one cluster: configuration, jars, checkpoints, savepoints. `root` lives in the state folder."""
+    """Files of one cluster: configuration, jars, checkpoints, savepoints.
+
+    Attributes:
+        root: for what JobManager and TaskManagers share; in the state folder.
+        local: for what each process has of its own, if that is another folder (containers).
+    """
 
     root: Path
+    local: Path | None = None
+
+    @property
+    def own(self) -> Path:
+        """Configuration, jars, logs and temporary files."""
+        return self.local or self.root
 
     @property
     def conf(self) -> Path:
         """FLINK_CONF_DIR."""
-        return self.root / "conf"
+        return self.own / "conf"
+
+    @property
+    def lib(self) -> Path:
+        """FLINK_LIB_DIR: links to Flink's jars and ours."""
+        return self.own / "lib"
 
     @property
     def checkpoints(self) -> Path:
@@ -94,16 +115,14 @@ class FlinkFolder:
         """Savepoints, unless another folder is asked for."""
         return self.root / "savepoints"
 
+    def newest_checkpoint(self) -> Path | None:
+        """The newest complete checkpoint, of whichever life of the JobManager."""
+        done = [path.parent for path in self.checkpoints.glob("*/chk-*/_metadata")]
+        return max(done, key=lambda path: (path / "_metadata").stat().st_mtime_ns, default=None)
+
     def prepare(self, config: FlinkConfig, rest_port: int, rpc_port: int, parallelism: int) -> None:
         """Write configuration and the lib folder. Done at every start: a changed setting takes effect then."""
-        for path in (
-            self.conf,
-            self.checkpoints,
-            self.savepoints,
-            self.root / "tmp",
-            self.root / "lib",
-            self.root / "pid",
-        ):
+        for path in (self.conf, self.checkpoints, self.savepoints, self.own / "tmp", self.lib, self.own / "pid"):
             path.mkdir(parents=True, exist_ok=True)
         (self.conf / "config.yaml").write_text(self._yaml(config, rest_port, rpc_port, parallelism))
         for name in (
@@ -115,15 +134,26 @@ class FlinkFolder:
             (self.conf / name).write_text(LOG4J)
         self._link_jars()
 
+    def jobmanager_command(self, job_id: str, restored_from: str, script: str, args: Sequence[str]) -> list[str]:
+        """What starts a JobManager in application mode. `job_id` is a new UUID in hex; `restored_from` may be empty."""
+        python = str(python_bin() / "python")
+        command = [str(distribution() / "bin" / "standalone-job.sh"), "start-foreground"]
+        command += ["--job-classname", "org.apache.flink.client.python.PythonDriver", "--job-id", job_id]
+        command += ["--fromSavepoint", restored_from] if restored_from else []
+        return [*command, "-pyclientexec", python, "-pyexec", python, "-py", script, *args]
+
+    def taskmanager_command(self) -> list[str]:
+        """What starts a TaskManager."""
+        return [str(distribution() / "bin" / "taskmanager.sh"), "start-foreground"]
+
     def _link_jars(self) -> None:
         """Flink's own jars, flink-python (else a second thread-mode job fails, trap 12) and the Kafka connector."""
         home = distribution()
         wanted = [*(home / "lib").glob("*.jar"), *(home / "opt").glob("flink-python-*.jar"), *jars("flink")]
-        lib = self.root / "lib"
-        for old in lib.glob("*.jar"):
+        for old in self.lib.glob("*.jar"):
             old.unlink()
         for jar in wanted:
-            (lib / jar.name).symlink_to(jar)
+            (self.lib / jar.name).symlink_to(jar)
 
     def environment(self) -> dict[str, str]:
         """What scripts and clients of this cluster need: this Python first on PATH, Java, configuration, jars."""
@@ -131,9 +161,9 @@ class FlinkFolder:
             "PATH": f"{python_bin()}:{distribution() / 'bin'}:{os.environ.get('PATH', '')}",
             "JAVA_HOME": str(java_home()),
             "FLINK_CONF_DIR": str(self.conf),
-            "FLINK_LIB_DIR": str(self.root / "lib"),
-            "FLINK_LOG_DIR": str(self.root / "log"),
-            "FLINK_PID_DIR": str(self.root / "pid"),
+            "FLINK_LIB_DIR": str(self.lib),
+            "FLINK_LOG_DIR": str(self.own / "log"),
+            "FLINK_PID_DIR": str(self.own / "pid"),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH", "")])),
             # Spinning threads of numeric libraries starve the JVM on small machines (install.md, 6).
             "OMP_WAIT_POLICY": "passive",
@@ -144,27 +174,29 @@ class FlinkFolder:
         shipped = (distribution() / "conf" / "config.yaml").read_text()
         java_options = re.search(r"^ {6}all: (.*)$", shipped, re.MULTILINE)
         python = python_bin() / "python"
-        host = ports.LOOPBACK
+        host, bind = config.jobmanager_host, config.bind_host
+        # Alone on a machine a TaskManager is on the loopback; in a container it tells its own name.
+        own = f"host: {bind}" if bind == ports.LOOPBACK else "rpc: {port: 6122}"
         return f"""\
 env:
   java:
     opts:
       all: {java_options.group(1) if java_options else ""}
 jobmanager:
-  bind-host: {host}
+  bind-host: {bind}
   rpc: {{address: {host}, port: {rpc_port}}}
   memory: {{process: {{size: {config.jobmanager_mb}m}}}}
 taskmanager:
-  bind-host: {host}
-  host: {host}
+  bind-host: {bind}
+  {own}
   numberOfTaskSlots: 1
   memory:
     process: {{size: {config.taskmanager_mb}m}}
     managed: {{size: 128m}}
     network: {{min: 32m, max: 64m}}
 parallelism: {{default: {parallelism}}}
-rest: {{port: {rest_port}, address: {host}, bind-address: {host}}}
-io: {{tmp: {{dirs: {self.root / "tmp"}}}}}
+rest: {{port: {rest_port}, address: {host}, bind-address: {bind}}}
+io: {{tmp: {{dirs: {self.own / "tmp"}}}}}
 python:
   execution-mode: thread
   executable: {python}

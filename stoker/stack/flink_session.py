@@ -64,7 +64,7 @@ class FlinkSession:
             self.folder.prepare(flink, flink.rest_port, flink.rpc_port, parallelism=1)
             self.jobmanager.start([str(distribution() / "bin" / "jobmanager.sh"), "start-foreground"], self.environment)
         for taskmanager in self.taskmanagers:
-            taskmanager.start([str(distribution() / "bin" / "taskmanager.sh"), "start-foreground"], self.environment)
+            taskmanager.start(self.folder.taskmanager_command(), self.environment)
         self.jobmanager.wait_ready(self.ready, ready_s)
 
     def ready(self) -> bool:

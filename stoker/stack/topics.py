@@ -1,9 +1,13 @@
-"""Topics on a broker: made as `schemas.topics` says, and compared with it."""
+"""Topics on a broker: made as `schemas.topics` says, and compared with it.
+
+`python -m stoker.stack.topics BOOTSTRAP [PREFIX]` makes them from anywhere, as docker-compose.yml does.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -91,3 +95,9 @@ def differences(bootstrap: str, prefix: str = "", topics: Sequence[Topic] = TOPI
             wrong = {key: wanted for key, wanted in topic.config().items() if settings.get(key) != wanted}
             found += [f"topic {name} has {key}={settings.get(key)}, wanted {wrong[key]}" for key in wrong]
     return found
+
+
+if __name__ == "__main__":
+    bootstrap, prefix = (*sys.argv[1:3], "")[:2]
+    made = create_topics(bootstrap, prefix)
+    print(f"{len(made)} topics created: {', '.join(made) or 'all were there'}")
