@@ -14,9 +14,11 @@ import pytest
 
 from schemas.errors import StackFault
 from stoker.stack import ports
+from stoker.stack.flink_config import distribution
+from stoker.stack.java import java_home
 from stoker.stack.kafka import Kafka, KafkaConfig
-from stoker.stack.paths import PROJECT, StateFolder
-from stoker.stack.process import sweep
+from stoker.stack.paths import PROJECT, StateFolder, jars
+from stoker.stack.process import marked, sweep
 from stoker.stack.redis import Redis, RedisConfig
 from stoker.stack.topics import create_topics
 
@@ -80,6 +82,22 @@ def redis_server(stack_state: StateFolder) -> Iterator[Redis]:
 def redis_url(redis_server: Redis) -> str:
     """URL of a real Redis 8 with search and Bloom. Shared by all tests: use key names of your own."""
     return redis_server.url
+
+
+@pytest.fixture
+def flink_state(tmp_path: Path) -> Iterator[StateFolder]:
+    """A folder for the Flink applications of one test (`state=` of `start_application`); nothing outlives it."""
+
+    def check() -> None:
+        java_home()
+        distribution()
+        jars("flink")
+
+    _started(check)
+    state = StateFolder.at(tmp_path / "flink-state")
+    yield state
+    sweep(state)
+    assert marked(state) == []
 
 
 @pytest.fixture(scope="session")

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from schemas.errors import BrokenConfiguration, StackFault
+from stoker.stack import ports
 from stoker.stack.flink import applications, load_application, start_application
 from stoker.stack.flink_config import FlinkConfig
+from stoker.stack.flink_session import FlinkSession, SessionConfig
 from stoker.stack.paths import StateFolder
-from stoker.stack.process import marked, sweep
+from stoker.stack.process import marked
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 
@@ -65,14 +68,6 @@ class Counted:
         assert self.outputs() == {number: number // KEYS + 1 for number in range(self.fed)}
 
 
-@pytest.fixture
-def flink_state(tmp_path: Path) -> Iterator[StateFolder]:
-    state = StateFolder.at(tmp_path)
-    yield state
-    sweep(state)
-    assert marked(state) == []
-
-
 def test_counts_stay_exact_over_kills_and_a_savepoint(kafka_bootstrap: str, flink_state: StateFolder) -> None:
     counted = Counted(kafka_bootstrap, "flinkstack")
     app = start_application("count", JOB, counted.args, state=flink_state, parallelism=2, config=CONFIG)
@@ -106,6 +101,21 @@ def test_counts_stay_exact_over_kills_and_a_savepoint(kafka_bootstrap: str, flin
     single.kill_jobmanager()
     assert single.recover() == ["count-jobmanager", "count-taskmanager-0"]
     single.stop()
+
+
+def test_plain_flink_run_reaches_a_session_cluster(kafka_bootstrap: str, flink_state: StateFolder) -> None:
+    counted = Counted(kafka_bootstrap, "session")
+    rest_port, rpc_port = ports.free_ports(2)
+    session = FlinkSession(SessionConfig(slots=2, flink=FlinkConfig(rest_port, rpc_port)), flink_state)
+    session.start()
+    session.start()
+    counted.feed(200)
+    run = ["flink", "run", "-d", "-p", "2", "-py", str(JOB), *counted.args]
+    done = subprocess.run(run, env={**os.environ, **session.environment}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    counted.check()
+    session.stop()
+    assert marked(flink_state) == []
 
 
 def test_a_job_that_cannot_be_built_says_why_and_leaves_nothing(flink_state: StateFolder, tmp_path: Path) -> None:
