@@ -61,5 +61,6 @@ def bound_future_stamps(bootstrap: str) -> None:
         ConfigResource(ResourceType.TOPIC, PREFIX + topic.name, incremental_configs=[entry])
         for topic in (REQUESTS, REWARDS, TELEMETRY)
     ]
-    for done in AdminClient({"bootstrap.servers": bootstrap}).incremental_alter_configs(resources).values():
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for done in admin.incremental_alter_configs(resources).values():
         done.result()
