@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from analytics.budget import Budget
 from analytics.envelopes import Candidate, Root, Tag, seal
@@ -34,9 +35,25 @@ class Allowance:
     burst: float
 
 
+class Offer(NamedTuple):
+    """A warm-up that would be worth it, as little of it as ranking needs. Offers sort by rank, best first.
+
+    Attributes:
+        qos_rank, minus_density: guaranteed first, then by falling worth per unit of cost; names decide between equals.
+        missing: replicas that lack it. attempt: number of its command.
+    """
+
+    qos_rank: int
+    minus_density: float
+    scope: str
+    key: str
+    missing: tuple[str, ...]
+    attempt: int
+
+
 @dataclass(frozen=True)
 class Draft:
-    """A warm-up that would be worth it.
+    """An offer in full: everything that its command says.
 
     Attributes:
         source: candidate and root of a prefix, or the embedding itself.
@@ -60,7 +77,6 @@ class Draft:
     worth: Worth
     trigger: str
     qos: Qos
-    order: float
     tokens: int = 0
     bytes: int = 0
     evidence: dict[str, float] = field(default_factory=dict)
@@ -69,11 +85,6 @@ class Draft:
     def copies(self) -> int:
         """On how many replicas it is warmed."""
         return max(1, len(self.names))
-
-    @property
-    def rank(self) -> tuple[int, float, str, str]:
-        """Guaranteed first, then by worth density; names decide between equals."""
-        return (QOS_RANK[self.qos], -self.order, self.scope, self.key)
 
 
 def prefix_target(candidate: Candidate, root: Root) -> Prefix:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 
 from analytics.budget import shares
-from analytics.commands import Allowance, Draft
+from analytics.commands import QOS_RANK, Allowance, Draft, Offer
 from analytics.envelopes import Embedded
 from analytics.memory import TargetMemory
 from analytics.plan_config import PlanConfig
@@ -88,7 +88,8 @@ class EmbeddingPlanner:
             return None
         if record.trigger == TRIGGER_SECOND_SIGHT and not plan.second_sight:
             return None
-        return self._draft(record, at_ms, plan, record.trigger, self._queue.score(scope, query), 1.0)
+        offer = self._offer(record, at_ms, plan, 1.0)
+        return None if offer is None else self._draft(offer, record, at_ms, record.trigger, 1.0, policy)
 
     def settled(self, scope: str, query: str) -> None:
         """The owed command went out, or is not wanted any more."""
@@ -116,16 +117,16 @@ class EmbeddingPlanner:
 
     def review(
         self, at_ms: int, policy: PolicyBook, focus: Mapping[str, frozenset[str]]
-    ) -> tuple[list[Draft], int, int]:
+    ) -> tuple[list[Offer], int, int]:
         """Looks at every scope's queue of hot queries.
 
         Args:
             focus: queries of each scope's present focus.
 
         Returns:
-            drafts, how many hot embedded queries were looked at, and how many of them are live or resident.
+            offers, how many hot embedded queries were looked at, and how many of them are live or resident.
         """
-        drafts: list[Draft] = []
+        offers: list[Offer] = []
         looked = suppressed = 0
         for scope in self._queue.scopes():
             score = policy.score(scope)
@@ -137,20 +138,24 @@ class EmbeddingPlanner:
             boost = policy.focus(scope).boost
             for query in self._queue.queries(scope):
                 record = known.get(query)
-                if record is None:
-                    continue
-                value = self._queue.score(scope, query)
-                if value < score.drop_below:
+                value = self._queue.score(scope, query) if record is not None else 0.0
+                if record is None or value < score.drop_below:
                     continue
                 looked += 1
-                focused = query in crowd
-                trigger = TRIGGER_FOCUS if focused else TRIGGER_HOT
-                draft = self._draft(record, at_ms, plan, trigger, value, boost if focused else 1.0)
-                if draft is None:
+                offer = self._offer(record, at_ms, plan, value * boost if query in crowd else value)
+                if offer is None:
                     suppressed += 1
                 else:
-                    drafts.append(draft)
-        return drafts, looked, suppressed
+                    offers.append(offer)
+        return offers, looked, suppressed
+
+    def draft(self, offer: Offer, at_ms: int, policy: PolicyBook, focus: Mapping[str, frozenset[str]]) -> Draft:
+        """An offer of `review` in full."""
+        scope, query = offer.scope, offer.key.rpartition(":")[2]
+        record = self._known[scope][query]
+        if query in focus.get(scope, frozenset()):
+            return self._draft(offer, record, at_ms, TRIGGER_FOCUS, policy.focus(scope).boost, policy)
+        return self._draft(offer, record, at_ms, TRIGGER_HOT, 1.0, policy)
 
     def allowance(self, scope: str, policy: PolicyBook) -> Allowance:
         """What a scope may write: its share of the pool's commands a second."""
@@ -181,19 +186,23 @@ class EmbeddingPlanner:
         """Takes back one embedded query."""
         self._hold(unpack(blob, KnownRecord))
 
-    def _draft(
-        self, record: KnownRecord, at_ms: int, plan: PlanPolicy, trigger: str, score: float, boost: float
-    ) -> Draft | None:
+    def _offer(self, record: KnownRecord, at_ms: int, plan: PlanPolicy, density: float) -> Offer | None:
         config = self._config
         key = embedding_key(record.fingerprint, record.query)
-        repeat_ms = config.scaled(plan.embedding_repeat_ms)
-        now, attempt = bucket(at_ms, repeat_ms), 1
+        now, attempt = bucket(at_ms, config.scaled(plan.embedding_repeat_ms)), 1
         target = self._memory.get(record.scope, key)
         if target is not None:
             lasts = target.anywhere_until() > at_ms + config.scaled(plan.lead_ms)
             if target.live(at_ms) or lasts or target.bucket >= now:
                 return None
             attempt = target.next_attempt(now, at_ms)
+        return Offer(QOS_RANK[plan.qos], -density, record.scope, key, (), attempt)
+
+    def _draft(
+        self, offer: Offer, record: KnownRecord, at_ms: int, trigger: str, boost: float, policy: PolicyBook
+    ) -> Draft:
+        config, plan = self._config, policy.plan(record.scope)
+        repeat_ms = config.scaled(plan.embedding_repeat_ms)
         demand = self._queue.demand(record.scope, record.query, at_ms)
         rate_per_s = self._queue.rate_per_s(demand)
         worth = Worth(
@@ -205,11 +214,11 @@ class EmbeddingPlanner:
         qos: Qos = plan.qos  # type: ignore[assignment]
         return Draft(
             scope=record.scope,
-            key=key,
+            key=offer.key,
             source=Embedding(fingerprint=record.fingerprint, query_sha256=record.query),
             unit=record.query,
-            bucket=now,
-            attempt=attempt,
+            bucket=bucket(at_ms, repeat_ms),
+            attempt=offer.attempt,
             life_ms=config.life_ms(plan.embedding_life_ms),
             repeat_ms=repeat_ms,
             names=(),
@@ -217,9 +226,14 @@ class EmbeddingPlanner:
             worth=worth,
             trigger=trigger,
             qos=qos,
-            order=score * boost,
             bytes=record.bytes,
-            evidence={"score": score, "boost": boost, "demand": demand, "rate_per_s": rate_per_s, "reward_known": 0.0},
+            evidence={
+                "score": self._queue.score(record.scope, record.query),
+                "boost": boost,
+                "demand": demand,
+                "rate_per_s": rate_per_s,
+                "reward_known": 0.0,
+            },
         )
 
     def _put(self, record: KnownRecord) -> None:

@@ -123,13 +123,20 @@ class Target:
         """The latest end of any residency, where a pool is one cache with one or more names."""
         return max((stay.until_ms for stay in self.stays.values()), default=0)
 
-    def missing(self, ready: Ready, at_ms: int) -> list[str]:
+    def missing(self, ready: Ready, at_ms: int) -> tuple[str, ...]:
         """Ready replicas where it will not be resident at a time."""
-        return [
+        if not self.stays:
+            return ready.names
+        return tuple(
             name
             for name, mark in zip(ready.names, ready.marks, strict=True)
             if self.resident_until(name, mark) <= at_ms
-        ]
+        )
+
+    def first_lapse(self, ready: Ready, at_ms: int) -> int:
+        """When the first of the residencies that last beyond a time ends. There is one."""
+        untils = [self.resident_until(name, mark) for name, mark in zip(ready.names, ready.marks, strict=True)]
+        return min(until for until in untils if until > at_ms)
 
     @property
     def forget_ms(self) -> int:

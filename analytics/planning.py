@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from analytics.budget import Budget
-from analytics.commands import Allowance, Draft, Issuer, priority_of
+from analytics.commands import Allowance, Draft, Issuer, Offer, priority_of
 from analytics.crowds import CrowdWatch
 from analytics.decay import Decay
 from analytics.embedding_planning import EmbeddingPlanner
@@ -242,25 +242,29 @@ class Planner:
 
     def _plan_prefixes(self, at_ms: int, wall_ms: int, behind: bool, report: bool, policy: PolicyBook) -> list[bytes]:
         ready = self._fleet.ready(at_ms)
-        review = self._prefixes.review(at_ms, ready, policy, full=report)
+        offers = self._prefixes.review(at_ms, ready, policy)
         out: list[bytes] = []
-        saving: dict[str, Draft] = {}
+        standing = self._prefixes.standing() if report else None
         if not behind:
             out, saving = self._take_best(
-                review.drafts, at_ms, lambda scope: self._prefixes.allowance(scope, ready, policy), policy
+                offers,
+                at_ms,
+                lambda offer: self._prefixes.draft(offer, at_ms, ready, policy),
+                lambda scope: self._prefixes.allowance(scope, ready, policy),
+                policy,
             )
-        for scope, draft in saving.items():
-            allowance = self._prefixes.allowance(scope, ready, policy)
-            self._prefixes.wait(scope, self._issuer.payable_ms(draft, allowance, at_ms))
-        if report:
-            frozen = review.scopes > 0 and review.frozen == review.scopes
+            for scope, draft in saving.items():
+                allowance = self._prefixes.allowance(scope, ready, policy)
+                self._prefixes.wait(scope, self._issuer.payable_ms(draft, allowance, at_ms))
+        if standing is not None:
             evidence = {
                 "replicas_ready": float(len(ready.names)),
-                "scopes_frozen": float(review.frozen),
-                "scopes_saving": float(len(saving)),
-                "drafts": float(len(review.drafts)),
+                "scopes": float(standing.scopes),
+                "scopes_frozen": float(standing.frozen),
+                "offers": float(standing.offers),
             }
-            out.append(self._report(at_ms, wall_ms, behind, frozen, review.candidates, review.suppressed, evidence))
+            frozen = 0 < standing.scopes == standing.frozen
+            out.append(self._report(at_ms, wall_ms, behind, frozen, standing.candidates, standing.suppressed, evidence))
         return out
 
     def _plan_embeddings(self, at_ms: int, wall_ms: int, behind: bool, report: bool, policy: PolicyBook) -> list[bytes]:
@@ -278,20 +282,32 @@ class Planner:
         # The queue changes with the panes; what expires in between can wait for the next one.
         if report:
             focus = self._crowds.focus(at_ms)
-            drafts, looked, suppressed = self._embeddings.review(at_ms, policy, focus)
+            offers, looked, suppressed = self._embeddings.review(at_ms, policy, focus)
             if not behind:
-                taken, _ = self._take_best(
-                    drafts, at_ms, lambda scope: self._embeddings.allowance(scope, policy), policy
-                )
-                out += taken
-            evidence = {"queries_known": float(self._embeddings.known), "owed": float(self._embeddings.owed)}
+                out += self._take_best(
+                    offers,
+                    at_ms,
+                    lambda offer: self._embeddings.draft(offer, at_ms, policy, focus),
+                    lambda scope: self._embeddings.allowance(scope, policy),
+                    policy,
+                )[0]
+            evidence = {
+                "queries_known": float(self._embeddings.known),
+                "owed": float(self._embeddings.owed),
+                "offers": float(len(offers)),
+            }
             out.append(self._report(at_ms, wall_ms, behind, False, looked, suppressed, evidence))
         return out
 
     def _take_best(
-        self, drafts: list[Draft], at_ms: int, allowance_of: Callable[[str], Allowance], policy: PolicyBook
+        self,
+        offers: list[Offer],
+        at_ms: int,
+        draft_of: Callable[[Offer], Draft],
+        allowance_of: Callable[[str], Allowance],
+        policy: PolicyBook,
     ) -> tuple[list[bytes], dict[str, Draft]]:
-        """Issues drafts by rank as far as budgets go.
+        """Issues offers by rank as far as budgets go.
 
         A scope that cannot pay its best one saves for it: a lesser one must not eat what the better one waits for.
 
@@ -301,14 +317,15 @@ class Planner:
         chosen: list[Draft] = []
         saving: dict[str, Draft] = {}
         allowances: dict[str, Allowance] = {}
-        for draft in sorted(drafts, key=lambda draft: draft.rank):
-            scope = draft.scope
+        for offer in sorted(offers):
+            scope = offer.scope
             if scope in saving:
                 continue
             if len(chosen) == self._config.max_commands:
                 break
             if scope not in allowances:
                 allowances[scope] = allowance_of(scope)
+            draft = draft_of(offer)
             if self._issuer.pay(draft, at_ms, allowances[scope]):
                 chosen.append(draft)
             else:

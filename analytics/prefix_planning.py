@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
 from analytics.budget import shares
-from analytics.commands import NEVER_MS, Allowance, Draft
+from analytics.commands import NEVER_MS, QOS_RANK, Allowance, Draft, Offer
 from analytics.envelopes import Candidate, Candidates, Root
 from analytics.memory import NO_BUCKET, TargetMemory
 from analytics.plan_config import PlanConfig
-from analytics.policy import BudgetPolicy, PlanPolicy, PolicyBook
+from analytics.policy import BudgetPolicy, PolicyBook
 from analytics.prefix_nodes import HASH_BYTES
 from analytics.records import Section, path
 from analytics.replicas import Ready
@@ -23,31 +24,39 @@ TRIGGER_HOT = "hot_prefix"
 TRIGGER_LOST = "lost_prefix"
 
 
-@dataclass(frozen=True)
-class _Hot:
+class _Hot(NamedTuple):
     """A candidate, and what every look at it needs."""
 
     candidate: Candidate
     root: Root
-    key: str
     tokens: int
 
 
-@dataclass
-class Review:
-    """What a pass over the candidates found.
+@dataclass(frozen=True)
+class _Look:
+    """What the last look at a scope found, and until when another one would find the same.
 
     Attributes:
-        drafts: worth a warm-up now.
-        candidates, suppressed: looked at, and of those live or resident already.
-        frozen: scopes that may not act.
+        offers: worth a warm-up at that time. suppressed: candidates that were live or resident.
+        frozen: whether the scope may not act.
+        lapse_ms: when a suppressed candidate may come free, or what is known of a replica ends.
     """
 
-    drafts: list[Draft]
-    candidates: int = 0
+    offers: tuple[Offer, ...] = ()
     suppressed: int = 0
-    frozen: int = 0
-    scopes: int = 0
+    frozen: bool = False
+    lapse_ms: int = NEVER_MS
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where all scopes stand: hot prefixes, those live or resident, offers, and scopes that may not act."""
+
+    candidates: int
+    suppressed: int
+    offers: int
+    scopes: int
+    frozen: int
 
 
 class PrefixPlanner:
@@ -63,8 +72,8 @@ class PrefixPlanner:
         self._store = store
         self._hot: dict[str, dict[str, _Hot]] = {}
         self._at_ms: dict[str, int] = {}
+        self._looks: dict[str, _Look] = {}
         self._wake_ms: dict[str, int] = {}
-        self._lapse_ms: dict[str, int] = {}
         self._shares: dict[str, float] = {}
         self._scopes_version = 0
         self._seen: tuple[object, ...] = ()
@@ -91,7 +100,7 @@ class PrefixPlanner:
 
     def wait(self, scope: str, until_ms: int) -> None:
         """A scope's best draft cannot be paid before some time."""
-        self._wake_ms[scope] = min(self._lapse_ms.get(scope, 0), until_ms)
+        self._wake_ms[scope] = min(self._looks[scope].lapse_ms, until_ms)
 
     def touched(self, scope: str) -> None:
         """Something was heard of one of a scope's targets."""
@@ -104,20 +113,32 @@ class PrefixPlanner:
             self._drop(scope)
             self._store.remove(path(scope))
 
-    def review(self, at_ms: int, ready: Ready, policy: PolicyBook, full: bool) -> Review:
-        """Looks at every scope's candidates.
-
-        Args:
-            full: look at all, so that the counts are complete; else only where something can have changed.
-        """
+    def review(self, at_ms: int, ready: Ready, policy: PolicyBook) -> list[Offer]:
+        """Looks at the candidates of every scope where something can have changed; returns what is worth it now."""
         self._refresh(ready, policy)
-        review = Review([])
-        for scope in sorted(self._hot):
-            if not full and self._wake_ms.get(scope, 0) > at_ms:
+        offers: list[Offer] = []
+        for scope, hot in self._hot.items():
+            if self._wake_ms.get(scope, 0) > at_ms:
                 continue
-            review.scopes += 1
-            self._review_scope(scope, at_ms, ready, policy, review)
-        return review
+            look = self._looks[scope] = self._look(scope, hot, at_ms, ready, policy)
+            self._wake_ms[scope] = at_ms if look.offers else look.lapse_ms
+            offers += look.offers
+        return offers
+
+    def standing(self) -> Standing:
+        """Where all scopes stand since the last `review`."""
+        looks = [self._looks[scope] for scope in self._hot]
+        return Standing(
+            sum(len(hot) for hot in self._hot.values()),
+            sum(look.suppressed for look in looks),
+            sum(len(look.offers) for look in looks),
+            len(looks),
+            sum(look.frozen for look in looks),
+        )
+
+    def draft(self, offer: Offer, at_ms: int, ready: Ready, policy: PolicyBook) -> Draft:
+        """An offer in full."""
+        return self._draft(offer, at_ms, ready, TRIGGER_HOT, policy)
 
     def rewarm(self, scope: str, key: str, replica: str, at_ms: int, ready: Ready, policy: PolicyBook) -> Draft | None:
         """A draft for a hot prefix that one replica has just lost; None where it is not hot, not ready, or too soon."""
@@ -135,7 +156,8 @@ class PrefixPlanner:
             if target.live(at_ms) or at_ms < target.issued_ms + pause_ms or now < target.bucket:
                 return None
             attempt = target.attempt + 1
-        return self._draft(scope, hot, at_ms, ready, [replica], now, attempt, TRIGGER_LOST, plan, policy)
+        offer = Offer(0, 0.0, scope, key, (replica,), attempt)
+        return self._draft(offer, at_ms, ready, TRIGGER_LOST, policy)
 
     def allowance(self, scope: str, ready: Ready, policy: PolicyBook) -> Allowance:
         """What a scope may spend on prefill: its share of a part of every ready replica's."""
@@ -148,100 +170,88 @@ class PrefixPlanner:
         """Takes back one scope's candidates."""
         self._take(msgspec.msgpack.decode(blob, type=Candidates))
 
-    def _review_scope(self, scope: str, at_ms: int, ready: Ready, policy: PolicyBook, review: Review) -> None:
-        hot = self._hot[scope]
-        review.candidates += len(hot)
+    def _look(self, scope: str, hot: dict[str, _Hot], at_ms: int, ready: Ready, policy: PolicyBook) -> _Look:
         plan = policy.plan(scope)
         if policy.frozen(scope):
-            review.frozen += 1
-            self._wake_ms[scope] = NEVER_MS
-            return
+            return _Look(frozen=True)
         if not plan.prefixes or not ready.names:
-            self._wake_ms[scope] = NEVER_MS
-            return
-        lead_ms = self._config.scaled(plan.lead_ms)
+            return _Look()
+        get = self._memory.get
+        soon_ms = at_ms + self._config.scaled(plan.lead_ms)
         repeat_ms = self._config.scaled(plan.prefix_repeat_ms)
         now = bucket(at_ms, repeat_ms)
-        wake_ms, drafted = NEVER_MS, False
-        memory = self._memory
-        for key, one in hot.items():
-            target = memory.get(scope, key)
-            attempt = 1
-            if target is None:
-                names = list(ready.names)
-            else:
-                names = target.missing(ready, at_ms + lead_ms)
-                lapse_ms = NEVER_MS
-                if len(names) < len(ready.names):
-                    untils = (target.resident_until(n, m) for n, m in zip(ready.names, ready.marks, strict=True))
-                    lapse_ms = min(until for until in untils if until > at_ms + lead_ms) - lead_ms
-                    wake_ms = min(wake_ms, lapse_ms)
-                if target.live(at_ms) or not names or target.bucket >= now:
-                    review.suppressed += 1
-                    soonest = at_ms if names else lapse_ms
-                    if target.bucket >= now:
-                        soonest = max(soonest, (target.bucket + 1) * repeat_ms)
-                    if target.live(at_ms):
-                        soonest = max(soonest, target.expires_ms)
-                    wake_ms = min(wake_ms, soonest)
+        stay_ms = self._config.scaled(plan.prefix_resident_ms)
+        ms_per_token = 1000 / self._prefill_per_s(policy.budget())
+        qos_rank, replicas, copies = QOS_RANK[plan.qos], len(ready.names), plan.copies
+        offers = []
+        suppressed, lapse_ms = 0, NEVER_MS
+        for key, (candidate, _, tokens) in hot.items():
+            target = get(scope, key)
+            missing, attempt = ready.names, 1
+            if target is not None:
+                missing = target.missing(ready, soon_ms)
+                free_ms = at_ms
+                if len(missing) < replicas:
+                    lapses = target.first_lapse(ready, soon_ms) - soon_ms + at_ms
+                    lapse_ms = min(lapse_ms, lapses)
+                    if not missing:
+                        free_ms = lapses
+                if target.bucket >= now:
+                    free_ms = max(free_ms, (target.bucket + 1) * repeat_ms)
+                if target.live(at_ms):
+                    free_ms = max(free_ms, target.expires_ms)
+                if free_ms > at_ms:
+                    suppressed += 1
+                    lapse_ms = min(lapse_ms, free_ms)
                     continue
                 attempt = target.next_attempt(now, at_ms)
-            if one.tokens < ready.block_tokens or one.candidate.p_asked < plan.min_p_asked:
+            if tokens < ready.block_tokens or candidate.p_asked < plan.min_p_asked:
                 continue
-            draft = self._draft(scope, one, at_ms, ready, names, now, attempt, TRIGGER_HOT, plan, policy)
-            if draft.worth.expected_ms >= plan.min_saved_ms:
-                review.drafts.append(draft)
-                drafted = True
-        self._lapse_ms[scope] = wake_ms
-        self._wake_ms[scope] = at_ms if drafted else wake_ms
+            prior = p_absent_prior(candidate.rate_per_s, replicas, stay_ms)
+            hits = candidate.p_asked * p_absent(replicas - len(missing), len(missing), prior)
+            if hits * tokens * ms_per_token >= plan.min_saved_ms:
+                density = hits * ms_per_token / min(copies, len(missing))
+                offers.append(Offer(qos_rank, -density, scope, key, missing, attempt))
+        return _Look(tuple(offers), suppressed, False, lapse_ms)
 
-    def _draft(
-        self,
-        scope: str,
-        hot: _Hot,
-        at_ms: int,
-        ready: Ready,
-        missing: list[str],
-        now: int,
-        attempt: int,
-        trigger: str,
-        plan: PlanPolicy,
-        policy: PolicyBook,
-    ) -> Draft:
-        candidate, replicas = hot.candidate, len(ready.names)
-        names = tuple(missing[: plan.copies])
+    def _draft(self, offer: Offer, at_ms: int, ready: Ready, trigger: str, policy: PolicyBook) -> Draft:
+        scope, plan = offer.scope, policy.plan(offer.scope)
+        candidate, root, tokens = self._hot[scope][offer.key]
+        replicas, missing = len(ready.names), len(offer.missing)
+        names = offer.missing[: plan.copies]
         stay_ms = self._config.scaled(plan.prefix_resident_ms)
+        repeat_ms = self._config.scaled(plan.prefix_repeat_ms)
         # A replica that has just said so is known to lack it; of the others only natural traffic can have warmed it.
         prior = 1.0 if trigger == TRIGGER_LOST else p_absent_prior(candidate.rate_per_s, replicas, stay_ms)
         worth = Worth(
             p_asked=candidate.p_asked,
-            p_absent=p_absent(replicas - len(missing), len(missing), prior),
-            saved_ms=hot.tokens / self._prefill_per_s(policy.budget()) * 1000,
-            cost=float(hot.tokens * len(names)),
+            p_absent=p_absent(replicas - missing, missing, prior),
+            saved_ms=tokens / self._prefill_per_s(policy.budget()) * 1000,
+            cost=float(tokens * len(names)),
         )
+        qos: Qos = plan.qos  # type: ignore[assignment]
         return Draft(
             scope=scope,
-            key=hot.key,
-            source=(candidate, hot.root),
+            key=offer.key,
+            source=(candidate, root),
             unit=candidate.unit,
-            bucket=now,
-            attempt=attempt,
+            bucket=bucket(at_ms, repeat_ms),
+            attempt=offer.attempt,
             life_ms=self._config.life_ms(plan.prefix_life_ms),
-            repeat_ms=self._config.scaled(plan.prefix_repeat_ms),
+            repeat_ms=repeat_ms,
             names=names,
-            charge=float(hot.tokens),
+            charge=float(tokens),
             worth=worth,
             trigger=trigger,
-            qos=_qos(plan),
-            order=worth.density,
-            tokens=hot.tokens,
+            qos=qos,
+            tokens=tokens,
             evidence={
                 "requests": candidate.requests,
                 "rate_per_s": candidate.rate_per_s,
                 "last_asked_ms_ago": float(max(0, at_ms - candidate.last_ms)),
                 "p_absent_prior": prior,
                 "replicas_ready": float(replicas),
-                "replicas_missing": float(len(missing)),
+                "replicas_missing": float(missing),
             },
         )
 
@@ -266,7 +276,7 @@ class PrefixPlanner:
             key = prefix_key(candidate.hashes[-HASH_BYTES:].hex())
             # The same segments under two salts are one target: the hotter one stands for both.
             if key not in hot:
-                hot[key] = _Hot(candidate, found.roots[candidate.root], key, sum(candidate.tokens))
+                hot[key] = _Hot(candidate, found.roots[candidate.root], sum(candidate.tokens))
         self._scopes_version += found.scope not in self._hot
         self._hot[found.scope] = hot
         self._at_ms[found.scope] = found.at_ms
@@ -275,9 +285,4 @@ class PrefixPlanner:
         self._scopes_version += self._hot.pop(scope, None) is not None
         self._at_ms.pop(scope, None)
         self._wake_ms.pop(scope, None)
-        self._lapse_ms.pop(scope, None)
-
-
-def _qos(plan: PlanPolicy) -> Qos:
-    qos: Qos = plan.qos  # type: ignore[assignment]
-    return qos
+        self._looks.pop(scope, None)
