@@ -11,6 +11,9 @@ from typing import Annotated
 
 import typer
 
+PIPE_COLUMNS = 120
+"""Width where there is no terminal to ask."""
+
 
 def register(app: typer.Typer) -> None:
     """Adds the command `demo`."""
@@ -45,7 +48,8 @@ def demo(
     chosen = secrets.randbelow(1_000_000) if seed is None else seed
     profile = generated_profile(chosen) if input_ is None else mooncake_profile(input_, chosen)
     config = DemoConfig(profile, minutes, seed=chosen)
-    screen = Screen(Console(), config)
+    terminal = Console()
+    screen = Screen(terminal if terminal.is_terminal else Console(width=PIPE_COLUMNS), config)
     recover(config.root)
     signal.signal(signal.SIGTERM, _as_interrupt)
     session = Session(config)

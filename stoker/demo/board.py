@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from analytics.entropy import EntropySums, merged
+from analytics.entropy import EntropySums
 from schemas import (
     Accounting,
     Focus,
@@ -24,6 +24,7 @@ from stoker.demo.effect import Issued
 
 M = TypeVar("M", bound=msgspec.Struct)
 Insight = WindowStats | Accounting | Focus | PlannerState
+PANES_A_MINUTE = 6
 INSIGHTS: tuple[Any, ...] = (WindowStats, Accounting, Focus, PlannerState)
 
 
@@ -105,15 +106,22 @@ class Board:
         return total.counted + total.second_phase + total.not_demand + total.late + total.duplicate + total.dead
 
     def entropy_bits(self) -> dict[str, float]:
-        """Entropy of the queries of each scope in its newest pane, merged exactly over shards."""
-        newest: dict[str, int] = {}
-        for scope, pane in self._panes:
-            newest[scope] = max(pane, newest.get(scope, pane))
-        return {scope: self._pane_entropy(scope, pane) for scope, pane in sorted(newest.items())}
+        """Entropy of the queries of each scope over its newest six panes, a minute of the rules.
 
-    def _pane_entropy(self, scope: str, pane: int) -> float:
-        shards = self._panes[scope, pane].values()
-        return merged(EntropySums(one.weight, one.sum_clogc, one.distinct) for one in shards).entropy_bits
+        Panes share keys, so their sums do not merge: it is made of the heaviest keys that each shard names. A rare key
+        that is not among them is missing, which makes the figure a little too low.
+        """
+        panes: dict[str, list[int]] = defaultdict(list)
+        for scope, pane in self._panes:
+            panes[scope].append(pane)
+        found = {}
+        for scope, starts in sorted(panes.items()):
+            counts: Counter[str] = Counter()
+            for pane in sorted(starts)[-PANES_A_MINUTE:]:
+                for stats in self._panes[scope, pane].values():
+                    counts.update({top.key: top.count for top in stats.top})
+            found[scope] = EntropySums.of(counts.values()).entropy_bits
+        return found
 
     def commands_by_kind(self) -> Counter[str]:
         """Commands by what they name, whatever their arm."""

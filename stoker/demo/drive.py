@@ -21,7 +21,7 @@ from stoker.replay.gateway import Gateway, Seen
 from stoker.replay.run import gateway_at
 from stoker.replay.sink import EventSink
 
-DRAW_EVERY_S = 0.5
+LOOK_EVERY_S = 0.5
 CHECK_EVERY_S = 3.0
 SETTLE_S = 60.0
 """How long after the traffic the last events may take to be accounted for and the last commands to be done."""
@@ -65,8 +65,9 @@ class Run:
     @property
     def settled(self) -> bool:
         """Whether every record is accounted for and every command has an outcome."""
-        figures = self.figures()
-        return figures.unaccounted <= 0 and figures.open_commands == 0
+        board = self._board
+        done = {outcome.command_id for outcome in board.outcomes.values()}
+        return board.read >= self._sink.records and done >= board.commands.keys()
 
     def figures(self) -> Figures:
         """The figures now."""
@@ -128,14 +129,15 @@ async def _attend(
     """Draw and look after the parts until it is over."""
     next_check_s = 0.0
     while not over():
-        screen.update(run.figures())
+        if screen.due:
+            screen.update(run.figures())
         if time.monotonic() >= next_check_s:
             run.restarts = await asyncio.to_thread(session.check)
             next_check_s = time.monotonic() + CHECK_EVERY_S
         if task is None:
-            await asyncio.sleep(DRAW_EVERY_S)
+            await asyncio.sleep(LOOK_EVERY_S)
         else:
-            await asyncio.wait({task}, timeout=DRAW_EVERY_S)
+            await asyncio.wait({task}, timeout=LOOK_EVERY_S)
 
 
 @contextlib.asynccontextmanager

@@ -16,6 +16,7 @@ from stoker.demo.result import Figures
 from stoker.demo.session import DemoConfig
 
 LINE_EVERY_S = 10.0
+TABLE_EVERY_S = 2.0
 
 LEGEND = (
     "An eligible first touch is a request whose prefix family plain LRU would have lost by then (a shadow of the pool, "
@@ -33,7 +34,7 @@ class Screen:
         self.console = console
         self._config = config
         self._live: Live | None = None
-        self._next_line_s = 0.0
+        self._next_s = 0.0
 
     def say(self, text: str) -> None:
         """One line, at once."""
@@ -43,9 +44,10 @@ class Screen:
     def live(self) -> Iterator[None]:
         """Show the live table while the block runs; without a terminal `update` prints lines."""
         if not self.console.is_terminal:
-            self._next_line_s = time.monotonic() + LINE_EVERY_S
+            self._next_s = time.monotonic() + LINE_EVERY_S
             yield
             return
+        self._next_s = 0.0
         with Live(console=self.console, refresh_per_second=4, transient=True) as live:
             self._live = live
             try:
@@ -53,12 +55,18 @@ class Screen:
             finally:
                 self._live = None
 
+    @property
+    def due(self) -> bool:
+        """Whether it is time for the next `update`; figures take a moment to make."""
+        return time.monotonic() >= self._next_s
+
     def update(self, figures: Figures) -> None:
         """Show how things are now."""
         if self._live is not None:
+            self._next_s = time.monotonic() + TABLE_EVERY_S
             self._live.update(live_view(figures, self._config))
-        elif time.monotonic() >= self._next_line_s:
-            self._next_line_s = time.monotonic() + LINE_EVERY_S
+        else:
+            self._next_s = time.monotonic() + LINE_EVERY_S
             self.say(line(figures))
 
 
@@ -83,7 +91,7 @@ def live_view(figures: Figures, config: DemoConfig) -> RenderableType:
     planner = ", ".join(f"{pool} {state.state}" for pool, state in sorted(board.planners.items())) or "no word yet"
     for name, value in (
         ("traffic", f"{figures.events_per_s:.1f} events/s, {figures.requests} requests, {left:.0f} s left"),
-        ("entropy", f"{entropies(figures)} bits; {len(board.focuses)} focus insights"),
+        ("entropy", f"{entropies(figures)} bits in the last minute of the rules; {len(board.focuses)} focus insights"),
         ("planner", planner),
         ("dead letters", str(board.dead_records)),
     ):

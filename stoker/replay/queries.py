@@ -9,21 +9,42 @@ from schemas import BrokenConfiguration
 
 _COLUMNS = ("text", "query", "question")
 
-GENERIC = (
-    "what does this say about returns",
-    "how long does delivery take",
-    "which plan is the cheapest",
-    "can i change my address",
-    "why was i charged twice",
-    "how do i reset my password",
-    "is there a warranty",
-    "who do i call about an outage",
-    "summarise this in two sentences",
-    "what changed since last week",
-    "does this apply to my contract",
-    "where do i find the invoice",
+_ASKS = (
+    "how do i change {}",
+    "what is the deadline for {}",
+    "who is responsible for {}",
+    "is {} included",
+    "why was {} refused",
+    "can i cancel {}",
+    "what does it say about {}",
+    "where do i find {}",
+    "how much is {}",
+    "summarise what it says on {}",
 )
-"""Questions of our own, for a workload without a file."""
+_MATTERS = (
+    "the return",
+    "my delivery address",
+    "the yearly plan",
+    "the second invoice",
+    "the warranty",
+    "an express parcel",
+    "the cancellation fee",
+    "my refund",
+    "the free trial",
+    "the loyalty points",
+    "a broken item",
+    "the opening hours",
+    "the price guarantee",
+    "a gift card",
+    "the data protection notice",
+    "the maintenance contract",
+    "the missing part",
+    "an early renewal",
+    "the student discount",
+    "the travel insurance",
+)
+GENERIC = tuple(ask.format(matter) for matter in _MATTERS for ask in _ASKS)
+"""Two hundred questions of our own, for a workload without a file."""
 
 
 def load_queries(path: Path) -> tuple[str, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from analytics.entropy import clogc
@@ -18,6 +16,7 @@ from schemas import (
     Reason,
     Segment,
     Target,
+    TopKey,
     WarmupCommand,
     WarmupOutcome,
     WindowStats,
@@ -65,7 +64,7 @@ def outcome(name: str, status: str, warmed: int = 0) -> WarmupOutcome:
     )
 
 
-def stats(shard: int, pane: int, counts: list[int], revision: int = 0, scope: str = "shop") -> WindowStats:
+def stats(shard: int, pane: int, counts: dict[str, int], revision: int = 0, scope: str = "shop") -> WindowStats:
     return WindowStats(
         scope=scope,
         dimension="query",
@@ -73,11 +72,12 @@ def stats(shard: int, pane: int, counts: list[int], revision: int = 0, scope: st
         pane_start_ms=pane,
         revision=revision,
         at_ms=pane + 1,
-        events=sum(counts),
-        weight=float(sum(counts)),
-        sum_clogc=sum(map(clogc, counts)),
+        events=sum(counts.values()),
+        weight=float(sum(counts.values())),
+        sum_clogc=sum(map(clogc, counts.values())),
         distinct=len(counts),
         users=1,
+        top=tuple(TopKey(key, count, 1) for key, count in counts.items()),
     )
 
 
@@ -119,14 +119,15 @@ def test_accounting_takes_the_newest_of_each_shard_and_sums() -> None:
     assert board.read == 9 + 5 + 1 + 2
 
 
-def test_entropy_is_of_the_newest_pane_over_all_shards() -> None:
+def test_entropy_is_of_the_newest_minute_over_all_shards() -> None:
     board = Board()
-    board.on_insight(encode(stats(0, 100, [9])))
-    board.on_insight(encode(stats(0, 200, [1], revision=0)))
-    board.on_insight(encode(stats(0, 200, [2, 2], revision=1)))
-    board.on_insight(encode(stats(1, 200, [2, 2])))
-    board.on_insight(encode(stats(0, 100, [4, 4], scope="docs")))
-    assert board.entropy_bits() == {"docs": pytest.approx(1.0), "shop": pytest.approx(math.log2(4))}
+    for pane in range(1, 7):
+        board.on_insight(encode(stats(0, pane, {"a": 2})))
+        board.on_insight(encode(stats(1, pane, {"b": 9}, revision=0)))
+        board.on_insight(encode(stats(1, pane, {"b": 2}, revision=1)))
+    board.on_insight(encode(stats(0, 0, {"long ago": 1_000})))
+    board.on_insight(encode(stats(0, 3, {"x": 4, "y": 4, "z": 4, "w": 4}, scope="docs")))
+    assert board.entropy_bits() == {"docs": pytest.approx(2.0), "shop": pytest.approx(1.0)}
 
 
 def test_other_records_are_counted_and_do_no_harm() -> None:
