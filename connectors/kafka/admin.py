@@ -9,10 +9,9 @@ from kafka import errors
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from connectors.kafka.base import Difference
-from connectors.kafka.faults import sorted_fault, sorted_faults
+from connectors.kafka.faults import connecting, sorted_fault, sorted_faults
 from connectors.kafka.security import client_options
 from connectors.settings import KafkaSettings
-from schemas.errors import StackFault
 from schemas.topics import TOPICS, Topic
 
 
@@ -26,17 +25,10 @@ class KafkaAdmin:
 
     def __init__(self, settings: KafkaSettings, *, connect_timeout_ms: int = 10_000) -> None:
         self._settings = settings
-        try:
+        with connecting(settings.bootstrap):
             self._client = KafkaAdminClient(
                 **client_options(settings), client_id="stoker-admin", bootstrap_timeout_ms=connect_timeout_ms
             )
-        except (errors.KafkaTimeoutError, errors.KafkaConnectionError) as fault:
-            raise StackFault(
-                f"Kafka does not answer at {settings.bootstrap} ({type(fault).__name__}); "
-                "start it (`stoker stack up`) or correct kafka.bootstrap"
-            ) from fault
-        except errors.KafkaError as fault:
-            raise sorted_fault(fault, f"connecting to {settings.bootstrap}") from fault
 
     def create(self, topics: Sequence[Topic] = TOPICS, *, local: bool = True, replication: int = 1) -> list[str]:
         """Create the topics that do not exist; see `Admin.create`."""

@@ -10,7 +10,7 @@ import kafka
 from kafka import KafkaConsumer, OffsetAndMetadata, errors
 
 from connectors.kafka.base import RebalanceListener, Record, TopicPartition
-from connectors.kafka.faults import sorted_fault, sorted_faults
+from connectors.kafka.faults import connecting, sorted_faults
 from connectors.kafka.security import client_options
 from connectors.metrics import SILENT, MetricSink
 from connectors.settings import KafkaSettings
@@ -93,6 +93,7 @@ class KafkaRecordConsumer:
     ) -> None:
         self._metrics = metrics
         self._group = group
+        self._bootstrap = settings.bootstrap
         self._options: dict[str, Any] = {
             **client_options(settings),
             "client_id": client_id,
@@ -112,12 +113,8 @@ class KafkaRecordConsumer:
 
     def _connect(self, group: str | None) -> Any:
         options = self._options if group is None else {**self._options, **self._session}
-        try:
+        with connecting(self._bootstrap):
             return KafkaConsumer(group_id=group, **options)
-        except (errors.KafkaTimeoutError, errors.KafkaConnectionError) as fault:
-            raise StackFault(f"Kafka does not answer at {self._options['bootstrap_servers']}: {fault}") from fault
-        except errors.KafkaError as fault:
-            raise sorted_fault(fault, "connecting") from fault
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener | None = None) -> None:
         """Join the group; see `Consumer.subscribe`."""

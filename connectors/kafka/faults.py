@@ -54,6 +54,20 @@ def sorted_fault(fault: Exception, doing: str) -> StokerError:
 
 
 @contextmanager
+def connecting(bootstrap: str) -> Iterator[None]:
+    """Sort what a client raises while it looks for its first broker: nobody there is a StackFault."""
+    try:
+        yield
+    except (errors.KafkaTimeoutError, errors.KafkaConnectionError) as fault:
+        raise StackFault(
+            f"Kafka does not answer at {bootstrap} ({type(fault).__name__}); "
+            "start it (`stoker stack up`) or correct kafka.bootstrap"
+        ) from fault
+    except errors.KafkaError as fault:
+        raise sorted_fault(fault, f"connecting to {bootstrap}") from fault
+
+
+@contextmanager
 def sorted_faults(doing: str) -> Iterator[None]:
     """Turn what kafka-python raises inside the block into Stoker's error tree."""
     try:

@@ -10,7 +10,7 @@ from typing import Any, Self
 from kafka import KafkaProducer, errors
 
 from connectors.kafka.base import Headers, Position
-from connectors.kafka.faults import sorted_fault
+from connectors.kafka.faults import connecting, sorted_fault
 from connectors.kafka.security import client_options
 from connectors.metrics import SILENT, MetricSink
 from connectors.settings import KafkaSettings
@@ -79,7 +79,7 @@ class KafkaRecordProducer:
         self._now_ms = now_ms
         self._lock = threading.Lock()
         self._failure: StokerError | None = None
-        try:
+        with connecting(settings.bootstrap):
             self._client = KafkaProducer(
                 **client_options(settings),
                 client_id=client_id,
@@ -93,8 +93,6 @@ class KafkaRecordProducer:
                 reconnect_backoff_max_ms=2_000,
                 allow_auto_create_topics=False,
             )
-        except errors.KafkaError as fault:
-            raise sorted_fault(fault, f"connecting to {settings.bootstrap}") from fault
 
     def send(
         self,
