@@ -68,6 +68,7 @@ class VllmEngine:
             limits=httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections),
             timeout=None,
             transport=transport,
+            trust_env=False,  # a replica is not reached through a proxy of the environment
         )
 
     def __repr__(self) -> str:
