@@ -1,0 +1,156 @@
+"""What the benches of the jobs share: a stack in a folder of its own, a job on it, and the clock of its outputs."""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from connectors.settings import EncoderSettings, KafkaSettings, RedisSettings
+from jobs.settings import JobSettings, ScopeSettings, WarmupSettings
+from schemas.errors import BrokenConfiguration, StackFault
+from schemas.topics import TOPICS, Topic
+from stoker.stack.flink import FlinkApplication, start_application
+from stoker.stack.flink_config import FlinkConfig
+from stoker.stack.paths import StateFolder
+from stoker.stack.stack import Stack, StackConfig
+from stoker.stack.topics import create_topics
+
+
+@contextmanager
+def bench_stack() -> Iterator[Stack]:
+    """Kafka and Redis on free ports, in a temporary folder; nothing of them stays."""
+    with tempfile.TemporaryDirectory(prefix="stoker-bench-") as folder:
+        stack = Stack(StateFolder.at(folder), StackConfig.on_free_ports())
+        stack.up()
+        try:
+            yield stack
+        finally:
+            stack.down()
+
+
+def job_settings(stack: Stack, prefix: str, warmup: WarmupSettings) -> JobSettings:
+    """Settings of a job on this stack: topics with a prefix of their own, made here; every tenant a scope."""
+    create_topics(stack.kafka.bootstrap, prefix, topics=TOPICS)
+    return JobSettings(
+        kafka=KafkaSettings(bootstrap=stack.kafka.bootstrap, topic_prefix=prefix, group_prefix=f"{prefix}stoker"),
+        redis=RedisSettings(url=stack.redis.url),
+        encoder=EncoderSettings(model=EncoderSettings().model.absolute()),
+        scopes=ScopeSettings(unknown="own"),
+        warmup=warmup,
+    )
+
+
+def append_time(bootstrap: str, names: Sequence[str]) -> None:
+    """Lets the broker stamp these topics' records when it gets them: the clock of a measurement."""
+    admin_module = importlib.import_module("confluent_kafka.admin")
+    entry = admin_module.ConfigEntry(
+        "message.timestamp.type", "LogAppendTime", incremental_operation=admin_module.AlterConfigOpType.SET
+    )
+    resources = [
+        admin_module.ConfigResource(admin_module.ResourceType.TOPIC, name, incremental_configs=[entry])
+        for name in names
+    ]
+    admin = admin_module.AdminClient({"bootstrap.servers": bootstrap})
+    for done in admin.incremental_alter_configs(resources).values():
+        done.result()
+
+
+@contextmanager
+def stack_redis(stack: Stack) -> Iterator[Any]:
+    """A client of the stack's Redis."""
+    import redis
+
+    client = redis.Redis.from_url(stack.redis.url)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+@contextmanager
+def running(
+    stack: Stack, name: str, script: Path, settings: JobSettings, parallelism: int
+) -> Iterator[FlinkApplication]:
+    """A job in application mode, ended afterwards."""
+    config = stack.state.data(f"bench-{name}") / "settings.json"
+    config.write_text(settings.to_json())
+    app = start_application(
+        name,
+        script,
+        ["--config", str(config)],
+        state=stack.state,
+        parallelism=parallelism,
+        config=FlinkConfig(checkpoint_interval_ms=settings.warmup.checkpoint_ms),
+    )
+    try:
+        yield app
+    finally:
+        app.stop()
+
+
+def confluent() -> Any:
+    """The load generator's Kafka client, thirty times as fast as kafka-python.
+
+    Raises:
+        BrokenConfiguration: it is not installed.
+    """
+    try:
+        import confluent_kafka
+    except ImportError:
+        raise BrokenConfiguration("this bench needs confluent-kafka: install the dev group (`make setup`)") from None
+    return confluent_kafka
+
+
+class Tail:
+    """Reads topics from where they are now, or from their beginning.
+
+    Args:
+        bootstrap: brokers.
+        names: full topic names.
+        from_start: else only what is written from now on.
+    """
+
+    def __init__(self, bootstrap: str, names: Sequence[str], from_start: bool = True) -> None:
+        kafka = confluent()
+        self._consumer = kafka.Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, "fetch.wait.max.ms": 5}
+        )
+        partitions = [
+            kafka.TopicPartition(name, number, kafka.OFFSET_BEGINNING)
+            for name in names
+            for number in self._consumer.list_topics(name, timeout=10.0).topics[name].partitions
+        ]
+        if not from_start:  # the end is that of now, not of the first poll
+            for partition in partitions:
+                partition.offset = self._consumer.get_watermark_offsets(partition, timeout=10.0)[1]
+        self._consumer.assign(partitions)
+
+    def poll(self, timeout_s: float = 0.05) -> list[Any]:
+        """What came since the last call."""
+        return [message for message in self._consumer.consume(2_000, timeout_s) if not message.error()]
+
+    def close(self) -> None:
+        """Let go."""
+        self._consumer.close()
+
+
+def until(done: Callable[[], bool], what: str, deadline_s: float) -> None:
+    """Repeats `done` until it says so.
+
+    Raises:
+        StackFault: the deadline passed.
+    """
+    deadline = time.monotonic() + deadline_s
+    while not done():
+        if time.monotonic() > deadline:
+            raise StackFault(f"bench: {what} took longer than {deadline_s:.0f} s")
+
+
+def topic(settings: JobSettings, which: Topic) -> str:
+    """Full name of a topic."""
+    return settings.kafka.topic(which)
