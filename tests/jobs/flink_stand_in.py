@@ -1,0 +1,147 @@
+"""Flink's contexts in memory: keyed state per key, broadcast state, timers, counters. For tests of operators alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+
+class ListOf:
+    """ListState of the current key."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._entries: dict[Any, list[bytes]] = defaultdict(list)
+
+    def add(self, value: bytes) -> None:
+        assert type(value) is bytes
+        self._entries[self._backend.key].append(value)
+
+    def get(self) -> list[bytes]:
+        return list(self._entries[self._backend.key])
+
+    def clear(self) -> None:
+        self._entries.pop(self._backend.key, None)
+
+
+class MapOf:
+    """MapState of the current key."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._entries: dict[Any, dict[Any, bytes]] = defaultdict(dict)
+
+    def put(self, key: Any, value: bytes) -> None:
+        assert type(value) is bytes
+        self._entries[self._backend.key][key] = value
+
+    def remove(self, key: Any) -> None:
+        self._entries[self._backend.key].pop(key, None)
+
+    def items(self) -> list[tuple[Any, bytes]]:
+        return list(self._entries[self._backend.key].items())
+
+
+class ValueOf:
+    """ValueState of the current key."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._values: dict[Any, bytes] = {}
+
+    def value(self) -> bytes | None:
+        return self._values.get(self._backend.key)
+
+    def update(self, value: bytes) -> None:
+        self._values[self._backend.key] = value
+
+
+class Counter:
+    """A metric."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def inc(self, n: int = 1) -> None:
+        self.count += n
+
+
+class Backend:
+    """What survives an operator: state, by name, and the counters; also its RuntimeContext."""
+
+    def __init__(self) -> None:
+        self.key: Any = None
+        self.states: dict[str, Any] = {}
+        self.broadcast: dict[str, bytes] = {}
+        self.counters: dict[str, Counter] = defaultdict(Counter)
+
+    def _state(self, kind: type, descriptor: Any) -> Any:
+        return self.states.setdefault(descriptor.name, kind(self))
+
+    def get_list_state(self, descriptor: Any) -> Any:
+        return self._state(ListOf, descriptor)
+
+    def get_map_state(self, descriptor: Any) -> Any:
+        return self._state(MapOf, descriptor)
+
+    def get_state(self, descriptor: Any) -> Any:
+        return self._state(ValueOf, descriptor)
+
+    def get_metrics_group(self) -> Backend:
+        return self
+
+    def add_group(self, *names: str) -> Backend:
+        del names
+        return self
+
+    def counter(self, name: str) -> Counter:
+        return self.counters[name]
+
+
+class Broadcast:
+    """Broadcast state."""
+
+    def __init__(self, entries: dict[str, bytes]) -> None:
+        self._entries = entries
+
+    def items(self) -> list[tuple[str, bytes]]:
+        return list(self._entries.items())
+
+    def put(self, key: str, value: bytes) -> None:
+        self._entries[key] = value
+
+
+class Context:
+    """The context of one call, and its timer service."""
+
+    def __init__(self, backend: Backend, key: Any = None, watermark_ms: int = 0, wall_ms: int = 0) -> None:
+        backend.key = key
+        self._backend = backend
+        self.watermark_ms, self.wall_ms = watermark_ms, wall_ms
+        self.event_timers: list[int] = []
+        self.processing_timers: list[int] = []
+
+    def timestamp(self) -> int:
+        return self.watermark_ms
+
+    def get_current_key(self) -> Any:
+        return self._backend.key
+
+    def timer_service(self) -> Context:
+        return self
+
+    def current_watermark(self) -> int:
+        return self.watermark_ms
+
+    def current_processing_time(self) -> int:
+        return self.wall_ms
+
+    def register_event_time_timer(self, at_ms: int) -> None:
+        self.event_timers.append(at_ms)
+
+    def register_processing_time_timer(self, at_ms: int) -> None:
+        self.processing_timers.append(at_ms)
+
+    def get_broadcast_state(self, descriptor: Any) -> Broadcast:
+        del descriptor
+        return Broadcast(self._backend.broadcast)

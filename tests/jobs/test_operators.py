@@ -1,0 +1,285 @@
+"""Operators over an in-memory stand-in of Flink: keys do not mix, and a new object goes on from the state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from analytics.envelopes import Embedded, EmbedRequest, Partial, PrefixDelta, Tag, key_of, open_as, seal, tag_of
+from analytics.facts import shard_of
+from analytics.ingest import Ingest
+from connectors.encoders.fake import FakeEncoder
+from connectors.redis.fake import MemoryBlobs, MemoryStore, MemoryVectors
+from jobs import embedding
+from jobs.operators import embed as embed_module
+from jobs.operators.demand import DemandOperator
+from jobs.operators.embed import EmbedOperator
+from jobs.operators.exits import Exits
+from jobs.operators.ingest import IngestOperator
+from jobs.operators.plan import PlanOperator
+from jobs.operators.policy import PolicyGate
+from jobs.operators.prefix import PrefixOperator
+from jobs.operators.route import Route
+from jobs.operators.tags import CONTROL, DEAD, DELTAS, EMBEDS, INSIGHTS
+from jobs.settings import JobSettings
+from jobs.timers import Alarms, event_time_ms
+from schemas import Accounting, DeadLetter, Policy, ReplicaSample, decode, encode
+from stoker.bench.workload import Workload
+from tests.jobs.flink_stand_in import Backend, Context
+
+START_MS = 1_796_000_000_000
+SETTINGS = JobSettings()
+CONFIG = SETTINGS.to_json()
+POOL = SETTINGS.redis.pool_key
+
+
+def facts(count: int) -> list[bytes]:
+    """Facts of a workload, 10 ms apart."""
+    ingest, workload = Ingest(SETTINGS.ingest()), Workload()
+    made = [ingest.on_record(workload.record(START_MS + i * 10), START_MS + i * 10).fact for i in range(count)]
+    return [fact for fact in made if fact is not None]
+
+
+def opened(operator: Any, backend: Backend) -> Any:
+    """The operator, as Flink has it after a start."""
+    operator.open(backend)
+    return operator
+
+
+def test_ingest_splits_facts_control_and_dead_letters() -> None:
+    backend = Backend()
+    operator = opened(IngestOperator(CONFIG), backend)
+    context = Context(backend, watermark_ms=START_MS)
+    (fact,) = operator.process_element(Workload().record(START_MS), context)
+    assert isinstance(fact, bytes)
+    sample = ReplicaSample(replica="r", pool="gpu", incarnation="1", sampled_at_ms=START_MS, state="ready")
+    ((tag, control),) = operator.process_element(encode(sample), context)
+    assert tag is CONTROL
+    assert key_of(control) == "gpu"
+    counted, (tag, row) = operator.process_element(b"{", context)
+    assert isinstance(counted, bytes)
+    assert tag is DEAD
+    assert row[0] == b"malformed_json"
+    assert decode(row[1], DeadLetter).source_topic == "llm.requests"
+    assert backend.counters["stoker_dead_letters"].count == 1
+
+
+def test_demand_restored_at_any_point_says_the_same_as_one_that_never_died() -> None:
+    def outputs(die_at: int | None) -> list[bytes]:
+        backend, out, timers = Backend(), [], {}
+        operator = opened(DemandOperator(CONFIG), backend)
+        for index, fact in enumerate(facts(300)):
+            if index == die_at:
+                operator = opened(DemandOperator(CONFIG), backend)
+            context = Context(backend, shard_of(fact), START_MS)
+            out += operator.process_element(fact, context)
+            timers.update(dict.fromkeys((at, shard_of(fact)) for at in context.event_timers))
+        for at, shard in sorted(timers):
+            out += operator.on_timer(at, Context(backend, shard, at))
+        return out
+
+    steady = outputs(None)
+    assert {tag_of(envelope) for envelope in steady} >= {Tag.PARTIAL, Tag.DELTA, Tag.INSIGHT}
+    assert outputs(150) == steady
+    accounts = [msgspec.json.decode(e[2 + e[1] :]) for e in steady if tag_of(e) == Tag.INSIGHT and b"accounting" in e]
+    assert sum(account["counted"] for account in accounts) == 300
+
+
+def test_demand_registers_its_timer_once_and_ignores_one_that_was_moved() -> None:
+    backend = Backend()
+    operator = opened(DemandOperator(CONFIG), backend)
+    registered = []
+    for fact in [fact for fact in facts(400) if shard_of(fact) == shard_of(facts(1)[0])]:
+        context = Context(backend, shard_of(fact), START_MS)
+        operator.process_element(fact, context)
+        registered += context.event_timers
+    assert len(registered) == 1
+    assert operator.on_timer(registered[0] - 1, Context(backend, shard_of(facts(1)[0]), registered[0])) == ()
+
+
+def test_demand_refuses_a_state_of_another_number_of_shards() -> None:
+    from schemas import BrokenConfiguration
+
+    backend = Backend()
+    fact = facts(1)[0]
+    opened(DemandOperator(CONFIG), backend).process_element(fact, Context(backend, shard_of(fact), START_MS))
+    other = JobSettings.model_validate({"warmup": {"shards": 64}}).to_json()
+    with pytest.raises(BrokenConfiguration, match="shards=32"):
+        opened(DemandOperator(other), backend).process_element(fact, Context(backend, shard_of(fact), START_MS))
+
+
+def test_policy_survives_in_broadcast_state() -> None:
+    backend = Backend()
+    operator = opened(DemandOperator(CONFIG), backend)
+    off = Policy(
+        scope="*", section="plan", writer="w", version=3, at_ms=START_MS, body={"second_sight": False}
+    )  # fmt: skip
+    assert operator.process_broadcast_element(encode(off), Context(backend)) == ()
+    older = Policy(scope="*", section="plan", writer="w", version=2, at_ms=START_MS, body={"second_sight": True})
+    operator.process_broadcast_element(encode(older), Context(backend))
+    assert list(backend.broadcast) == ["*/plan/w"]
+    restored = opened(DemandOperator(CONFIG), backend)
+    sent = []
+    for fact in facts(200) + facts(200):
+        sent += restored.process_element(fact, Context(backend, shard_of(fact), START_MS))
+    assert sent == []
+
+
+def test_route_sends_each_envelope_where_its_tag_says() -> None:
+    operator = opened(Route(POOL), Backend())
+    partial = seal(Tag.PARTIAL, "gpu", Partial("s", "gpu", "query", 0, 0, 0, 1, 1.0, 0.0, 1, 1, ()))
+    adapters = seal(Tag.PARTIAL, "gpu", Partial("s", "gpu", "adapter", 0, 0, 0, 1, 1.0, 0.0, 1, 1, ()))
+    delta = seal(Tag.DELTA, "s", PrefixDelta("s", "gpu", 0, 0, (), (), 0.0))
+    request = seal(Tag.EMBED, "s", EmbedRequest("s", "q" * 32, "text", 0, "second_sight"))
+    insight = seal(Tag.INSIGHT, "s", b"{}")
+
+    def routed(envelope: bytes) -> list[Any]:
+        return list(operator.process_element(envelope, None))
+
+    (query,) = routed(partial)
+    assert key_of(query) == POOL
+    assert open_as(query, Partial).pool == "gpu"
+    assert routed(adapters) == [adapters]
+    assert routed(delta) == [(DELTAS, delta)]
+    assert routed(request) == [(EMBEDS, request)]
+    ((tag, row),) = routed(insight)
+    assert tag is INSIGHTS
+    assert (row[0], row[1]) == (b"s", b"{}")
+
+
+def embedder_on(monkeypatch: pytest.MonkeyPatch) -> FakeEncoder:
+    """The embed operator's port, without Redis and model."""
+    store, encoder = MemoryStore(), FakeEncoder()
+    made = embedding.Embedder(SETTINGS.embedding(), encoder, MemoryVectors(store), MemoryBlobs(store))
+    monkeypatch.setattr(embed_module, "open_embedder", lambda *_: made)
+    return encoder
+
+
+def wanted(index: int) -> bytes:
+    """An embedding request."""
+    return seal(Tag.EMBED, "s", EmbedRequest("s", f"{index:032x}", f"text {index}", START_MS, "second_sight"))
+
+
+def test_embed_waits_for_company_and_flushes_a_full_batch_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    embedder_on(monkeypatch)
+    backend = Backend()
+    operator = opened(EmbedOperator(CONFIG), backend)
+    timers: list[int] = []
+    for index in range(15):
+        context = Context(backend, 0, wall_ms=START_MS)
+        assert operator.process_element(wanted(index), context) == ()
+        timers += context.processing_timers
+    assert timers == [START_MS + 10]
+    done = operator.process_element(wanted(15), Context(backend, 0, wall_ms=START_MS + 5))
+    assert {key_of(envelope) for envelope in done} == {POOL}
+    assert [open_as(envelope, Embedded).query for envelope in done] == [f"{index:032x}" for index in range(16)]
+    assert operator.on_timer(timers[0], Context(backend, 0)) == ()
+
+
+def test_embed_finds_its_waiting_requests_again_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = embedder_on(monkeypatch)
+    backend = Backend()
+    opened(EmbedOperator(CONFIG), backend).process_element(wanted(1), Context(backend, 0, wall_ms=START_MS))
+    restored = opened(EmbedOperator(CONFIG), backend)
+    context = Context(backend, 0, wall_ms=START_MS + 5)
+    assert restored.process_element(wanted(2), context) == ()
+    assert context.processing_timers == []  # Flink has restored the first one's
+    assert len(restored.on_timer(START_MS + 10, Context(backend, 0))) == 2
+    assert encoder.texts_encoded == 2
+    assert backend.counters["stoker_embedded"].count == 2
+
+
+def test_prefix_and_plan_go_on_from_their_state() -> None:
+    def outputs(die: bool) -> list[bytes]:
+        backend, out = Backend(), []
+        demand = opened(DemandOperator(CONFIG), Backend())
+        timers = {}
+        for fact in facts(500):
+            context = Context(demand._marker_state._backend, shard_of(fact), START_MS)
+            demand.process_element(fact, context)
+            timers.update(dict.fromkeys((at, shard_of(fact)) for at in context.event_timers))
+        slid = [
+            envelope
+            for at, shard in sorted(timers)
+            for envelope in demand.on_timer(at, Context(demand._marker_state._backend, shard, at))
+        ]
+        prefix = opened(PrefixOperator(CONFIG), backend)
+        due: set[int] = set()
+        deltas = [envelope for envelope in slid if tag_of(envelope) == Tag.DELTA]
+        for index, delta in enumerate(deltas):
+            if die and index == len(deltas) // 2:
+                prefix = opened(PrefixOperator(CONFIG), backend)
+            context = Context(backend, key_of(delta), START_MS + 10_000)
+            assert prefix.process_element(delta, context) == ()
+            due |= set(context.event_timers)
+        for at in sorted(due):
+            out += prefix.on_timer(at, Context(backend, "default", at))
+        planner_state = Backend()
+        plan = opened(PlanOperator(CONFIG), planner_state)
+        now_ms = START_MS + 20_000
+        sample = ReplicaSample(replica="r0", pool="gpu", incarnation="1", sampled_at_ms=now_ms, state="ready")
+        ticks: set[int] = set()
+        for envelope in [seal(Tag.CONTROL, "gpu", encode(sample)), *out]:
+            context = Context(planner_state, key_of(envelope), now_ms, now_ms)
+            out += plan.process_element(envelope, context)
+            ticks |= set(context.event_timers)
+            if die:
+                plan = opened(PlanOperator(CONFIG), planner_state)
+        for at in sorted(ticks):
+            out += plan.on_timer(at, Context(planner_state, "gpu", at, at))
+        return out
+
+    steady = outputs(die=False)
+    assert {tag_of(envelope) for envelope in steady} >= {Tag.CANDIDATES, Tag.COMMAND}
+    assert outputs(die=True) == steady
+
+
+def test_exits_count_commands_by_kind_and_turn_envelopes_into_rows() -> None:
+    backend = Backend()
+    operator = opened(Exits(), backend)
+    command = b'{"target":{"kind":"prefix"},"more":1}'
+    (row,) = operator.process_element(seal(Tag.COMMAND, "gpu prefix:1", command), None)
+    assert (row[0], row[1]) == (b"gpu prefix:1", command)
+    ((tag, insight),) = operator.process_element(seal(Tag.INSIGHT, "gpu", b"{}"), None)
+    assert tag is INSIGHTS
+    assert insight[1] == b"{}"
+    assert backend.counters["stoker_commands"].count == 1
+
+
+def test_a_policy_that_cannot_be_read_is_a_dead_letter() -> None:
+    backend = Backend()
+    operator = opened(PolicyGate(), backend)
+    good = encode(Policy(scope="*", section="plan", writer="w", version=1, at_ms=START_MS))
+    context = Context(backend, watermark_ms=START_MS)
+    assert list(operator.process_element(good, context)) == [good]
+    ((tag, row),) = operator.process_element(good.replace(b'"plan"', b'"plans"'), context)
+    assert tag is DEAD
+    letter = decode(row[1], DeadLetter)
+    assert (letter.source_topic, letter.path) == ("warmup.policy", "$.section")
+
+
+def test_accounting_of_a_shard_that_only_saw_dead_records_is_published() -> None:
+    backend = Backend()
+    ingest, operator = opened(IngestOperator(CONFIG), Backend()), opened(DemandOperator(CONFIG), backend)
+    dead = next(iter(ingest.process_element(b"{", Context(Backend(), watermark_ms=START_MS))))
+    context = Context(backend, shard_of(dead), START_MS)
+    operator.process_element(dead, context)
+    (due,) = context.event_timers
+    (insight,) = operator.on_timer(due, Context(backend, shard_of(dead), due))
+    assert decode(insight[2 + insight[1] :], Accounting).dead == 1
+
+
+def test_alarms_set_a_timer_once_and_again_after_it_changed() -> None:
+    alarms, context = Alarms(), Context(Backend())
+    for due in (10, 10, 20, None, 20):
+        alarms.arm("k", due, context)
+    assert context.event_timers == [10, 20, 20]
+    assert Alarms.due(20, 20)
+    assert not Alarms.due(10, 20)
+    assert not Alarms.due(10, None)
+
+
+def test_event_time_before_the_first_watermark_is_zero() -> None:
+    assert event_time_ms(Context(Backend(), watermark_ms=-(2**63))) == 0

@@ -1,0 +1,57 @@
+"""Settings of the jobs: where they come from and what they become."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobs.settings import JobSettings, load_settings
+from schemas import BrokenConfiguration
+
+
+def test_the_environment_goes_before_the_file_and_other_sections_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "stoker.toml"
+    file.write_text('[warmup]\nshards = 8\ntime_scale = 10\n[scopes.tenants]\na = "b"\n[elsewhere]\nx = 1\n')
+    monkeypatch.setenv("STOKER_WARMUP__SHARDS", "16")
+    settings = load_settings(file)
+    assert settings.warmup.shards == 16
+    assert settings.ingest().scopes.scope_of("a") == "b"
+
+
+def test_a_misspelled_key_is_named_with_the_nearest_known_one(tmp_path: Path) -> None:
+    file = tmp_path / "stoker.toml"
+    file.write_text("[warmup]\nshrads = 8\n")
+    with pytest.raises(BrokenConfiguration, match=r"warmup\.shrads.*warmup\.shards"):
+        load_settings(file)
+
+
+def test_operators_get_the_settings_that_were_submitted_and_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load_settings(None)
+    text = settings.to_json()
+    monkeypatch.setenv("STOKER_WARMUP__SHARDS", "1")
+    assert JobSettings.from_json(text) == settings
+
+
+def test_what_was_resolved_for_a_submission_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load_settings(None)
+    file = tmp_path / "settings.json"
+    file.write_text(settings.to_json())
+    monkeypatch.setenv("STOKER_WARMUP__SHARDS", "1")
+    assert load_settings(file) == settings
+
+
+def test_time_scale_divides_every_duration_of_event_time() -> None:
+    slow, fast = JobSettings(), JobSettings.model_validate({"warmup": {"time_scale": 10}})
+    for name in ("pane_ms", "window_ms", "lateness_ms", "close_after_ms"):
+        assert getattr(slow.demand(), name) == 10 * getattr(fast.demand(), name)
+    assert slow.timing.out_of_orderness_ms == 10 * fast.timing.out_of_orderness_ms
+    assert fast.prefixes().time_scale == fast.planning().time_scale == fast.demand().second_sight.time_scale == 10
+    assert fast.timing.idle_ms == slow.timing.idle_ms  # fetching takes its time, however fast the calendar runs
+    assert fast.ingest().max_skew_ms == slow.ingest().max_skew_ms
+
+
+def test_relative_paths_are_made_absolute_because_a_taskmanager_runs_elsewhere() -> None:
+    assert load_settings(None).encoder.model.is_absolute()
