@@ -27,6 +27,11 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def _names(command: WarmupCommand) -> tuple[str, ...]:
+    """What an id stands for. Times and evidence may differ when a command is issued again after a recovery."""
+    return (command.scope, command.pool, command.target_key, command.action, command.unit, command.arm)
+
+
 @dataclass
 class Outputs:
     """Everything that the job has written so far, read as its readers must."""
@@ -60,7 +65,7 @@ class Outputs:
             command = msgspec.json.decode(value, type=WarmupCommand)
             assert key is not None
             assert key.decode().endswith(command.target_key)
-            if self.commands.setdefault(command.command_id, command) != command:
+            if _names(self.commands.setdefault(command.command_id, command)) != _names(command):
                 self.changed_commands.append(command.command_id)
         elif topic.endswith(DEAD_LETTERS.name):
             letter = msgspec.json.decode(value, type=DeadLetter)
