@@ -94,8 +94,8 @@ class Deployment:
         self.settings = settings
         self.outputs = Outputs()
         self._state = state
-        self._file = state.root / f"{settings.kafka.topic_prefix}job.json"
-        self._file.write_text(settings.to_json())
+        self.file = state.root / f"{settings.kafka.topic_prefix}job.json"
+        self.file.write_text(settings.to_json())
         self._app: FlinkApplication | None = None
         self._savepoint: Path | None = None
         bootstrap = settings.kafka.bootstrap
@@ -128,7 +128,7 @@ class Deployment:
             self._app = start_application(
                 "warmup",
                 PROJECT / "jobs" / "warmup.py",
-                ["--config", str(self._file)],
+                ["--config", str(self.file)],
                 state=self._state,
                 parallelism=parallelism,
                 savepoint=self._savepoint,
@@ -214,7 +214,8 @@ class Deployment:
 
     def _told(self) -> str:
         totals = self.outputs.totals()
-        return f"written {self.written()}, accounted {self.outputs.fates()}, panes {totals}, {self.app.health()}"
+        health = self._app.health() if self._app is not None else "not ours"
+        return f"written {self.written()}, accounted {self.outputs.fates()}, panes {totals}, job {health}"
 
     def restarts(self) -> int:
         """How often Flink has restarted the job since its JobManager came up."""
