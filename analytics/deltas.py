@@ -21,15 +21,14 @@ class PendingChains:
         self._chains: dict[bytes, list[int]] = {}
         self._requests: dict[Place, int] = {}
 
-    def add(
-        self, place: Place, names_and_chain: bytes, names_bytes: int, weight: int, at_ms: int, force: bool = False
-    ) -> bool:
+    def add(self, place: Place, names_and_chain: bytes, names_bytes: int, weight: int, at_ms: int) -> bool:
         """Counts a request with a chain; False when there is no room for a chain that is new in this slide.
+
+        Chains that had room once have it together in any order, so a replay adds just those.
 
         Args:
             names_and_chain: both parts of the fact.
             names_bytes: where the chain begins.
-            force: there is room, as there was when the log was written.
         """
         self._requests[place] = self._requests.get(place, 0) + weight
         held = self._chains.get(names_and_chain)
@@ -38,7 +37,7 @@ class PendingChains:
             if at_ms > held[1]:
                 held[1] = at_ms
             return True
-        if self._bytes + len(names_and_chain) > self._max_bytes and not force:
+        if self._bytes + len(names_and_chain) > self._max_bytes:
             return False
         self._bytes += len(names_and_chain)
         self._chains[names_and_chain] = [weight, at_ms, names_bytes]

@@ -323,7 +323,7 @@ class Demand:
             return pane
         self._tell(sight, chain_kept)
         if segments and chain_kept:
-            self._chains.add(known.place, fact[HEAD.size : kept], names_bytes, weight, at_ms, force=True)
+            self._chains.add(known.place, fact[HEAD.size : kept], names_bytes, weight, at_ms)
         elif segments:
             self._chains.add_request(known.place, weight)
         if sight is Sight.ASKED:

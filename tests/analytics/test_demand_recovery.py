@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import dataclasses
 
+import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from analytics import facts
 from analytics.demand import Demand, DemandConfig
 from analytics.panes import PaneCaps
 from analytics.policy import PolicyBook
 from analytics.second_sight import SecondSightConfig
 from analytics.stores import MemoryLogStore
-from schemas import Policy, Segment
-from schemas.canonical import h128, segment_hash
+from schemas import BrokenConfiguration
+from tests.analytics.shard_script import CHAINS, START_MS, Step, live, request, steps
 
-START_MS = 1_700_000_000_000
-
-SMALL = DemandConfig(
+TIGHT = DemandConfig(
     shards=1,
     pane_ms=1_000,
     window_ms=5_000,
@@ -27,116 +23,79 @@ SMALL = DemandConfig(
     close_after_ms=1_000,
     slots=2,
     top=3,
-    max_delta_bytes=300,
+    max_delta_bytes=200,
     caps=PaneCaps(keys=6, users_per_key=2),
-    second_sight=SecondSightConfig(shards=1, time_scale=1_000.0, max_asked=5),
+    second_sight=SecondSightConfig(shards=50, time_scale=1_000.0, max_asked=5),
 )
+"""So small that every cap and every bucket is hit."""
 
 
-@dataclass(frozen=True)
-class Step:
-    """One fact, how far the watermark moved before it, and whether the shard dies after it."""
-
-    fact: bytes
-    watermark_ms: int
-    crash: bool
-    freeze: bool
-
-
-@st.composite
-def steps(draw: st.DrawFn) -> list[Step]:
-    found = []
-    watermark = START_MS
-    for _ in range(draw(st.integers(1, 60))):
-        watermark += draw(st.sampled_from([0, 0, 10, 400, 1_100, 9_000, -3_000]))
-        at_ms = max(0, watermark + draw(st.integers(-4_000, 3_500)))
-        found.append(
-            Step(draw(fact(at_ms)), watermark, draw(st.booleans()), draw(st.sampled_from([False, False, False, True])))
-        )
-    return found
-
-
-@st.composite
-def fact(draw: st.DrawFn, at_ms: int) -> bytes:
-    kind = draw(st.sampled_from(["request"] * 12 + ["dead", "reward"]))
-    query = bytes.fromhex(h128(f"q{draw(st.integers(0, 4))}"))
-    if kind == "dead":
-        return facts.pack_dead(0, at_ms)
-    scope = draw(st.sampled_from(["a", "b"]))
-    if kind == "reward":
-        return facts.pack_reward(0, at_ms, 7, query, 500_000, facts.pack_names(scope, ""))
-    flags = draw(st.sampled_from([0, facts.Flag.FINISHED])) | draw(st.sampled_from([facts.Flag.DEMAND] * 8 + [0]))
-    text = draw(st.sampled_from([b"", b"words", b"words"]))
-    flags |= facts.Flag.TEXT if text else draw(st.sampled_from([0, facts.Flag.TEXT_TOO_LONG]))
-    pool = draw(st.sampled_from(["p", "p", "r"]))
-    names = facts.pack_names(
-        scope, pool, "m", draw(st.sampled_from(["", "x"])), "", "", "", draw(st.sampled_from(["", "t", "u"]))
-    )
-    return facts.pack_request(
-        0,
-        int(flags),
-        at_ms,
-        draw(st.integers(1, 12)),
-        draw(st.integers(0, 3)),
-        query,
-        draw(st.sampled_from([1_000_000, 1_000_000, 333_333, 2_700_001])),
-        names,
-        facts.pack_chain(draw(st.sampled_from(CHAINS))),
-        text,
-    )
-
-
-def _chain(*contents: str) -> list[Segment]:
-    parent, found = h128("root"), []
-    for content in contents:
-        parent = segment_hash(parent, "user", content)
-        found.append(Segment(parent, len(content)))
-    return found
-
-
-CHAINS = [[], _chain("a"), _chain("a", "b"), _chain("a", "c", "d"), _chain("e", "f", "g", "h")]
-
-
-def run(config: DemandConfig, script: Sequence[Step], crashes: bool) -> tuple[list[list[bytes]], dict[str, int]]:
-    """All outputs call by call, with timers fired as an operator would, and the counters at the end."""
-    store = MemoryLogStore(config.logs)
-    demand = Demand(config, 0, store)
-    book = PolicyBook()
-    out: list[list[bytes]] = []
-    version = 0
-
-    def die() -> None:
-        nonlocal store, demand
-        if crashes:
-            store = store.copy()
-            demand = Demand(config, 0, store)
-
-    for step in script:
-        if step.freeze:
-            version += 1
-            body = {"frozen": version % 2 == 1}
-            book.apply(Policy(scope="a", section="freeze", writer="w", version=version, at_ms=0, body=body))
-        for _ in range(12):
-            if demand.next_timer_ms is None or demand.next_timer_ms > step.watermark_ms:
-                break
-            out.append(demand.on_timer(demand.next_timer_ms, book))
-            if step.crash:
-                die()
-        out.append(demand.on_fact(step.fact, step.watermark_ms, book))
-        if step.crash:
-            die()
-    for _ in range(40):
-        if demand.next_timer_ms is None:
-            break
-        out.append(demand.on_timer(demand.next_timer_ms, book))
-        die()
-    assert demand.next_timer_ms is None
-    return out, dict(demand.counters)
-
-
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(steps())
 def test_one_life_and_many_publish_the_same_bytes(script: list[Step]) -> None:
-    whole = run(SMALL, script, crashes=False)
-    broken = run(SMALL, script, crashes=True)
-    assert whole == broken
+    whole = live(TIGHT, script)
+    broken = live(TIGHT, script, crashes=True)
+    assert broken.outputs == whole.outputs
+    assert broken.demand.counters == whole.demand.counters
+
+
+@settings(max_examples=30, deadline=None)
+@given(steps())
+def test_nothing_but_meta_and_asks_is_left_when_the_window_has_passed(script: list[Step]) -> None:
+    life = live(TIGHT, script)
+    assert not any(life.store.logs)
+    assert all(key < 0 for key in life.store.blobs)
+    assert life.demand.next_timer_ms is None
+
+
+def _both(script: list[Step]) -> None:
+    whole = live(TIGHT, script)
+    dying = [dataclasses.replace(step, crash=True) for step in script]
+    broken = live(TIGHT, dying, crashes=True)
+    assert broken.outputs == whole.outputs
+    assert broken.demand.counters == whole.demand.counters
+
+
+def test_a_second_phase_in_an_earlier_pane_keeps_its_identity_as_long_as_the_later_pane() -> None:
+    finish, start = START_MS + 1_500, START_MS + 500
+    script = [
+        Step(request(finish, 1, finished=True), START_MS),
+        Step(request(start, 1), START_MS),
+        # The earlier pane leaves the window at 8,000, the later one at 9,000.
+        Step(request(START_MS + 8_200, 2), START_MS + 8_100),
+        Step(request(start, 1), START_MS + 8_100),
+    ]
+    _both(script)
+    assert live(TIGHT, script).demand.counters["duplicate"] == 1
+
+
+def test_a_chain_that_had_no_room_gets_none_in_the_order_of_a_replay() -> None:
+    script = [
+        # Slot 0 is read before slot 1, whose chains came first and took the room.
+        Step(request(START_MS + 1_100, 1, segments=CHAINS[4]), START_MS),
+        Step(request(START_MS + 1_200, 2, segments=CHAINS[3]), START_MS),
+        Step(request(START_MS + 100, 3, segments=CHAINS[2]), START_MS),
+        Step(request(START_MS + 200, 4, segments=CHAINS[1]), START_MS),
+    ]
+    _both(script)
+    assert live(TIGHT, script).demand.counters["chains_dropped"] == 2
+
+
+def test_the_bucket_is_as_empty_after_a_crash_as_before() -> None:
+    script = [
+        Step(request(START_MS + 1_000 * (number % 2) + number, number, f"q{number // 2}"), START_MS)
+        for number in range(1, 30)
+    ]
+    _both(script)
+    counters = live(TIGHT, script).demand.counters
+    assert counters["embed_asked"] > 0
+    assert counters["embed_over_rate"] > 0
+
+
+@pytest.mark.parametrize("change", [{"shards": 2}, {"pane_ms": 2_000}])
+def test_a_state_of_another_shape_is_refused_in_words(change: dict[str, int]) -> None:
+    store = MemoryLogStore(TIGHT.logs)
+    Demand(TIGHT, 0, store).on_fact(request(START_MS, 1), START_MS, PolicyBook())
+    other = DemandConfig(**{"shards": 1, "pane_ms": 1_000, "slots": 2, **change})
+    with pytest.raises(BrokenConfiguration, match=next(iter(change))):
+        Demand(other, 0, store)
