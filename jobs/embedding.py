@@ -29,11 +29,14 @@ class EmbedConfig:
         batch: queries in one model call, at most.
         wait_ms: how long a query waits for others, wall time.
         life_ms: how long text and vector stay in Redis, wall time; longer than any command that names them.
+        stale_ms: a request older than this is dropped. While a job catches up, or when the model is slower than the
+            requests, this empties the queue instead of holding up the stream.
     """
 
     batch: int
     wait_ms: int
     life_ms: int
+    stale_ms: int
 
 
 class Embedder:
@@ -59,13 +62,14 @@ class Embedder:
             now_ms: wall time.
 
         Returns:
-            One result per request that is in Redis now; fewer than asked for where Redis failed.
+            One result per query that is in Redis now; fewer than asked for where requests were stale or Redis failed.
         """
         if now_ms < self._closed_until_ms:
             return []
         by_scope: dict[str, dict[str, EmbedRequest]] = defaultdict(dict)
         for request in requests:
-            by_scope[request.scope][request.query] = request
+            if now_ms - request.at_ms <= self._config.stale_ms:
+                by_scope[request.scope][request.query] = request
         try:
             vectors = {scope: self._known(scope, wanted) for scope, wanted in by_scope.items()}
             self._encode(

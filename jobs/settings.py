@@ -62,6 +62,12 @@ class WarmupSettings(Section):
     embed_wait_ms: int = Field(
         default=10, ge=1, le=1_000, description="How long a query waits for others, wall time in ms (1 to 1,000)."
     )
+    embed_stale_ms: int = Field(
+        default=15_000,
+        ge=1_000,
+        le=86_400_000,
+        description="A query older than this is not embedded any more, wall time in ms (1,000 to 86,400,000).",
+    )
     vector_life_ms: int = Field(
         default=21_600_000,
         ge=600_000,
@@ -208,6 +214,7 @@ class JobSettings(BaseModel):
             batch=self.warmup.embed_batch,
             wait_ms=self.warmup.embed_wait_ms,
             life_ms=max(60_000, self.scaled(self.warmup.vector_life_ms)),
+            stale_ms=self.warmup.embed_stale_ms,
         )
 
     @property

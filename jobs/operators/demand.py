@@ -14,6 +14,7 @@ from jobs.policies import BroadcastPolicies
 from jobs.settings import JobSettings
 from jobs.state import Marker, check_marker, open_log_store, open_marker
 from jobs.streams import policy_state
+from jobs.tallies import Tallies
 from jobs.timers import Alarms, event_time_ms
 
 
@@ -36,6 +37,7 @@ class DemandOperator(KeyedBroadcastProcessFunction):  # type: ignore[misc]  # un
         self._store = open_log_store(runtime_context, self._config.logs)
         self._policies = BroadcastPolicies(policy_state(), settings.policy_defaults())
         self._alarms = Alarms()
+        self._tallies = Tallies(runtime_context.get_metrics_group(), "stoker_demand")
         self._live: dict[int, Demand] = {}
 
     def _shard(self, shard: int) -> Demand:
@@ -43,6 +45,7 @@ class DemandOperator(KeyedBroadcastProcessFunction):  # type: ignore[misc]  # un
         if found is None:
             check_marker(self._marker_state, self._marker)
             found = self._live[shard] = Demand(self._config, shard, self._store)
+            self._tallies.begin(shard, found.counters)
         return found
 
     def process_element(self, value: bytes, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext) -> Sequence[bytes]:
@@ -61,6 +64,7 @@ class DemandOperator(KeyedBroadcastProcessFunction):  # type: ignore[misc]  # un
         if not Alarms.due(timestamp, demand.next_timer_ms):
             return ()
         out = demand.on_timer(timestamp, self._policies.book(ctx))
+        self._tallies.tell(key, demand.counters)
         self._alarms.arm(key, demand.next_timer_ms, ctx.timer_service())
         return out
 

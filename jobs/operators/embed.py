@@ -51,7 +51,8 @@ class EmbedOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped base
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Sequence[bytes]:
         """The oldest request has waited long enough."""
-        return self._flush(int(ctx.get_current_key()), timestamp)
+        del timestamp
+        return self._flush(int(ctx.get_current_key()), ctx.timer_service().current_processing_time())
 
     def _flush(self, key: int, now_ms: int) -> Sequence[bytes]:
         requests = [open_as(bytes(envelope), EmbedRequest) for envelope in self._waiting.get() or ()]

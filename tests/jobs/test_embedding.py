@@ -11,7 +11,7 @@ from connectors.redis.fake import MemoryBlobs, MemoryStore, MemoryVectors
 from jobs.embedding import PAUSE_MS, EmbedConfig, Embedder
 from schemas import TransientFault
 
-CONFIG = EmbedConfig(batch=16, wait_ms=10, life_ms=60_000)
+CONFIG = EmbedConfig(batch=16, wait_ms=10, life_ms=60_000, stale_ms=5_000)
 
 
 class BrokenVectors(MemoryVectors):
@@ -66,3 +66,11 @@ def test_a_redis_that_is_down_costs_one_attempt_and_then_a_pause() -> None:
     assert embedder.embed([request("a", "q2")], now_ms=PAUSE_MS - 1) == []
     assert vectors.calls == 1
     assert len(embedder.embed([request("a", "q3")], now_ms=PAUSE_MS)) == 1
+
+
+def test_a_request_that_waited_too_long_is_dropped_without_a_model_call() -> None:
+    store, encoder = MemoryStore(), FakeEncoder()
+    embedder = Embedder(CONFIG, encoder, MemoryVectors(store), MemoryBlobs(store))
+    assert embedder.embed([request("a", "q")], now_ms=1_000 + CONFIG.stale_ms + 1) == []
+    assert encoder.texts_encoded == 0
+    assert len(embedder.embed([request("a", "q")], now_ms=1_000 + CONFIG.stale_ms)) == 1

@@ -24,6 +24,7 @@ from jobs.operators.prefix import PrefixOperator
 from jobs.operators.route import Route
 from jobs.operators.tags import CONTROL, DEAD, DELTAS, EMBEDS, INSIGHTS
 from jobs.settings import JobSettings
+from jobs.tallies import Tallies
 from jobs.timers import Alarms, event_time_ms
 from schemas import Accounting, DeadLetter, Policy, ReplicaSample, decode, encode
 from stoker.bench.workload import Workload
@@ -85,6 +86,16 @@ def test_demand_restored_at_any_point_says_the_same_as_one_that_never_died() -> 
     assert outputs(150) == steady
     accounts = [msgspec.json.decode(e[2 + e[1] :]) for e in steady if tag_of(e) == Tag.INSIGHT and b"accounting" in e]
     assert sum(account["counted"] for account in accounts) == 300
+
+
+def test_counters_of_a_restored_shard_tell_only_what_is_new() -> None:
+    backend = Backend()
+    tallies = Tallies(backend, "stoker_demand")
+    tallies.begin(1, {"late": 5})
+    tallies.tell(1, {"late": 7, "duplicate": 0})
+    tallies.tell(2, {"late": 1})
+    tallies.tell(1, {"late": 7})
+    assert {name: counter.count for name, counter in backend.counters.items()} == {"stoker_demand_late": 3}
 
 
 def test_demand_registers_its_timer_once_and_ignores_one_that_was_moved() -> None:
@@ -175,7 +186,7 @@ def test_embed_waits_for_company_and_flushes_a_full_batch_at_once(monkeypatch: p
     done = operator.process_element(wanted(15), Context(backend, 0, wall_ms=START_MS + 5))
     assert {key_of(envelope) for envelope in done} == {POOL}
     assert [open_as(envelope, Embedded).query for envelope in done] == [f"{index:032x}" for index in range(16)]
-    assert operator.on_timer(timers[0], Context(backend, 0)) == ()
+    assert operator.on_timer(timers[0], Context(backend, 0, wall_ms=timers[0])) == ()
 
 
 def test_embed_finds_its_waiting_requests_again_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +197,7 @@ def test_embed_finds_its_waiting_requests_again_after_a_restart(monkeypatch: pyt
     context = Context(backend, 0, wall_ms=START_MS + 5)
     assert restored.process_element(wanted(2), context) == ()
     assert context.processing_timers == []  # Flink has restored the first one's
-    assert len(restored.on_timer(START_MS + 10, Context(backend, 0))) == 2
+    assert len(restored.on_timer(START_MS + 10, Context(backend, 0, wall_ms=START_MS + 10))) == 2
     assert encoder.texts_encoded == 2
     assert backend.counters["stoker_embedded"].count == 2
 
