@@ -46,12 +46,13 @@ class PlannerRecord(Record, frozen=True, array_like=True):
 
     Attributes:
         judged: the last minute that was judged; -1 before the first.
-        reported_ms: the last slide's report.
+        ticked_ms: the last tick; no command is older. reported_ms: the last slide's report.
         issued: commands of both arms since then.
     """
 
     next_timer_ms: int | None
     judged: int
+    ticked_ms: int
     reported_ms: int
     issued: int
 
@@ -82,6 +83,7 @@ class Planner:
         self._embeddings = EmbeddingPlanner(config, self._memory, self._queue, Section(store, "k"))
         self._next_timer_ms: int | None = None
         self._judged = -1
+        self._ticked_ms = 0
         self._reported_ms = 0
         self._issued = 0
         self._restore()
@@ -134,6 +136,7 @@ class Planner:
             if self._redis
             else self._plan_prefixes(at_ms, wall_ms, behind, report, policy)
         )
+        self._ticked_ms = at_ms
         tick_ms = self._config.scaled_tick_ms
         busy = bool(self._prefixes or self._window or self._queue or self._embeddings.owed or len(self._memory))
         self._next_timer_ms = (at_ms // tick_ms + 1) * tick_ms if busy else None
@@ -192,7 +195,7 @@ class Planner:
         known_mark = self._fleet.mark(message.replica)
         if not gone or not news or self._redis or (known_mark and known_mark != mark):
             return []
-        at_ms = message.observed_at_ms
+        at_ms = max(message.observed_at_ms, self._ticked_ms)
         if self._behind(watermark_ms, wall_ms, policy):
             return []
         ready = self._fleet.ready(at_ms)
@@ -210,12 +213,13 @@ class Planner:
         if self._behind(watermark_ms, wall_ms, policy):
             return []
         scope, query = embedded.scope, embedded.query
-        draft = self._embeddings.fast(scope, query, embedded.at_ms, policy)
+        at_ms = max(embedded.at_ms, self._ticked_ms)
+        draft = self._embeddings.fast(scope, query, at_ms, policy)
         if draft is None:
             self._embeddings.settled(scope, query)
             return []
         allowance = self._embeddings.allowance(scope, policy)
-        out = self._fast(draft, embedded.at_ms, FAST_EMBEDDING_PRIORITY, allowance, policy)
+        out = self._fast(draft, at_ms, FAST_EMBEDDING_PRIORITY, allowance, policy)
         if out:
             self._embeddings.settled(scope, query)
         return out
@@ -226,6 +230,7 @@ class Planner:
         if not self._issuer.pay(draft, at_ms, allowance):
             return []
         self._issued += 1
+        self._prefixes.touched(draft.scope)
         self._write()
         return [self._issuer.command(draft, at_ms, "fast", priority, policy)]
 
@@ -246,7 +251,7 @@ class Planner:
         out: list[bytes] = []
         standing = self._prefixes.standing() if report else None
         if not behind:
-            out, saving = self._take_best(
+            out, saving, served = self._take_best(
                 offers,
                 at_ms,
                 lambda offer: self._prefixes.draft(offer, at_ms, ready, policy),
@@ -254,6 +259,8 @@ class Planner:
                 policy,
             )
             for scope, draft in saving.items():
+                if scope in served:
+                    continue
                 allowance = self._prefixes.allowance(scope, ready, policy)
                 self._prefixes.wait(scope, self._issuer.payable_ms(draft, allowance, at_ms))
         if standing is not None:
@@ -306,13 +313,13 @@ class Planner:
         draft_of: Callable[[Offer], Draft],
         allowance_of: Callable[[str], Allowance],
         policy: PolicyBook,
-    ) -> tuple[list[bytes], dict[str, Draft]]:
+    ) -> tuple[list[bytes], dict[str, Draft], set[str]]:
         """Issues offers by rank as far as budgets go.
 
         A scope that cannot pay its best one saves for it: a lesser one must not eat what the better one waits for.
 
         Returns:
-            commands, and the draft that each scope without enough budget waits for.
+            commands, the draft that each scope without enough budget waits for, and the scopes that got any command.
         """
         chosen: list[Draft] = []
         saving: dict[str, Draft] = {}
@@ -335,7 +342,7 @@ class Planner:
             self._issuer.command(draft, at_ms, "tick", priority_of(rank, len(chosen)), policy)
             for rank, draft in enumerate(chosen)
         ]
-        return commands, saving
+        return commands, saving, {draft.scope for draft in chosen}
 
     def _behind(self, event_ms: int, wall_ms: int, policy: PolicyBook) -> bool:
         """Whether event time lags by more than half of a command's life."""
@@ -376,7 +383,7 @@ class Planner:
             self._write()
 
     def _write(self) -> None:
-        record = PlannerRecord(1, self._next_timer_ms, self._judged, self._reported_ms, self._issued)
+        record = PlannerRecord(1, self._next_timer_ms, self._judged, self._ticked_ms, self._reported_ms, self._issued)
         self._store.put("s", pack(record))
 
     def _restore(self) -> None:
@@ -395,7 +402,7 @@ class Planner:
             if key == "s":
                 record = unpack(blob, PlannerRecord)
                 self._next_timer_ms, self._judged = record.next_timer_ms, record.judged
-                self._reported_ms = record.reported_ms
+                self._ticked_ms, self._reported_ms = record.ticked_ms, record.reported_ms
                 self._issued = record.issued
             else:
                 readers[key[0]](blob)
