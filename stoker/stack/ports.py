@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,9 @@ from pathlib import Path
 from schemas.errors import StackFault
 
 LOOPBACK = "127.0.0.1"
+LOWEST = 12_000
+"""Free ports are taken from here upwards: well-known services live below."""
+_CHANCE = random.SystemRandom()
 
 
 def free_port() -> int:
@@ -19,20 +23,31 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports that nothing listens on now."""
-    with contextlib.ExitStack() as held:
-        listeners = [held.enter_context(socket.socket()) for _ in range(count)]
-        for listener in listeners:
-            listener.bind((LOOPBACK, 0))
-        return [int(listener.getsockname()[1]) for listener in listeners]
+    """Different ports that nothing listens on now.
+
+    They lie below the range that outgoing connections use: in it a client that dials a dead server again and again may
+    be given that very port, connect to itself, and keep the server from coming back.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = _CHANCE.randrange(LOWEST, _ephemeral_from())
+        if port not in found and is_free(port):
+            found.append(port)
+    return found
 
 
 def free_pair() -> int:
     """A free port whose successor is free too."""
     while True:
         port = free_port()
-        if port < 65_535 and is_free(port + 1):
+        if is_free(port + 1):
             return port
+
+
+def _ephemeral_from() -> int:
+    told = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    first = int(told.read_text().split()[0]) if told.exists() else 32_768
+    return first if first > LOWEST + 1_000 else 65_000
 
 
 def answers(port: int, timeout_s: float = 0.5) -> bool:

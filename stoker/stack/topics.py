@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import logging
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -98,6 +98,9 @@ def differences(bootstrap: str, prefix: str = "", topics: Sequence[Topic] = TOPI
 
 
 if __name__ == "__main__":
-    bootstrap, prefix = (*sys.argv[1:3], "")[:2]
-    made = create_topics(bootstrap, prefix)
+    parser = argparse.ArgumentParser(prog="python -m stoker.stack.topics", description="Make the topics of Stoker.")
+    parser.add_argument("bootstrap", help="brokers, host:port")
+    parser.add_argument("prefix", nargs="?", default="", help="put before every name")
+    given = parser.parse_args()
+    made = create_topics(given.bootstrap, given.prefix)
     print(f"{len(made)} topics created: {', '.join(made) or 'all were there'}")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 
 import pytest
@@ -23,6 +25,13 @@ def test_a_prefix_gives_own_topics(kafka_bootstrap: str) -> None:
     assert create_topics(kafka_bootstrap, "prefixed.") == [f"prefixed.{topic.name}" for topic in TOPICS]
     assert differences(kafka_bootstrap, "prefixed.") == []
     assert differences(kafka_bootstrap, "absent.")[0] == "topic absent.llm.requests is missing"
+
+
+def test_the_module_makes_topics_for_containers(kafka_bootstrap: str) -> None:
+    command = [sys.executable, "-m", "stoker.stack.topics", kafka_bootstrap, "container."]
+    first, second = (subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2))
+    assert first.startswith(f"{len(TOPICS)} topics created")
+    assert second == "0 topics created: all were there\n"
 
 
 def test_a_record_from_the_future_is_refused(kafka_bootstrap: str) -> None:
