@@ -61,7 +61,7 @@ def connecting(bootstrap: str) -> Iterator[None]:
     except (errors.KafkaTimeoutError, errors.KafkaConnectionError) as fault:
         raise StackFault(
             f"Kafka does not answer at {bootstrap} ({type(fault).__name__}); "
-            "start it (`stoker stack up`) or correct kafka.bootstrap"
+            "start it (`stoker stack up`) or correct the [kafka] section: address, security_protocol, login, TLS files"
         ) from fault
     except errors.KafkaError as fault:
         raise sorted_fault(fault, f"connecting to {bootstrap}") from fault
