@@ -32,7 +32,7 @@ from schemas import (
 )
 from schemas.codec import Reader
 from schemas.fields import LAST_MS, MAX_STRING_CHARS
-from schemas.topics import OUTCOMES, REQUESTS, RESIDENCY, REWARDS, TELEMETRY, Topic, topic_name
+from schemas.topics import MAX_RECORD_BYTES, OUTCOMES, REQUESTS, RESIDENCY, REWARDS, TELEMETRY, Topic, topic_name
 
 Source = RequestEvent | RewardEvent | ReplicaSample | WarmupOutcome | Residency
 _decode = Reader[Source](RequestEvent, RewardEvent, ReplicaSample, WarmupOutcome, Residency).decode
@@ -44,6 +44,8 @@ _TOPIC_OF_TAG: dict[bytes, Topic] = {
 }
 _TAG = re.compile(rb'"schema"\s*:\s*"([a-z_]{1,64})/')
 _MAX_KEY_BYTES = 255
+_MAX_PAYLOAD_BYTES = MAX_RECORD_BYTES * 3 // 4 - 4096
+"""What fits into a dead letter of at most MAX_RECORD_BYTES as base64."""
 _NO_RENDER = ("", "", "")
 
 PLACEHOLDERS = frozenset(
@@ -60,7 +62,7 @@ class IngestConfig:
         shards: number of demand shards, fixed for the life of a state. 1 to 65,535.
         scopes: which tenant belongs to which scope.
         max_skew_ms: largest difference between a value's event time and its record's time (DESIGN §3.4).
-        keep_payload: whether dead letters carry the record itself, which may hold prompts.
+        keep_payload: whether dead letters carry the record itself, which may hold prompts, where it fits.
         placeholders: texts that mean "withheld", compared in lower case.
         topic_prefix: of the topics' names, for dead letters.
     """
@@ -189,7 +191,7 @@ class Ingest:
             path=poison.path[:MAX_STRING_CHARS],
             detail=poison.detail[:MAX_STRING_CHARS],
             size=len(value),
-            payload=value if self.config.keep_payload else None,
+            payload=value if self.config.keep_payload and len(value) <= _MAX_PAYLOAD_BYTES else None,
             event_id=getattr(message, "event_id", None),
         )
         fact = facts.pack_dead(zlib.crc32(value) % self.config.shards, at_ms) if topic is REQUESTS else None

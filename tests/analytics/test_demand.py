@@ -88,7 +88,7 @@ class Recount:
                     self.chains[names.scope, names.pool, chain[: len(chain) // 21 * 16]] += weight
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(steps(backwards=False))
 def test_every_record_lies_in_one_drawer_and_every_pane_is_the_recount(script: list[Step]) -> None:
     life, recount = live(WIDE, script), Recount(WIDE, script)

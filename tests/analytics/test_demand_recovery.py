@@ -30,7 +30,7 @@ TIGHT = DemandConfig(
 """So small that every cap and every bucket is hit."""
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(steps())
 def test_one_life_and_many_publish_the_same_bytes(script: list[Step]) -> None:
     whole = live(TIGHT, script)
@@ -39,7 +39,7 @@ def test_one_life_and_many_publish_the_same_bytes(script: list[Step]) -> None:
     assert broken.demand.counters == whole.demand.counters
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(steps())
 def test_nothing_but_meta_and_asks_is_left_when_the_window_has_passed(script: list[Step]) -> None:
     life = live(TIGHT, script)
