@@ -253,7 +253,8 @@ class Engine(Protocol):
         It begins with what the engine still remembers: after `BlocksCleared` where that is everything since it started,
         after a `Gap` where it is not. Within one rank in the engine's order. Lost messages are replayed if the engine
         still has them, otherwise a further `Gap` tells that everything known about this rank is void; so does a new
-        process at the other end. Ends at once where the engine has no events.
+        process at the other end. A reset may be told only with the next block that is stored (vLLM). Ends at once
+        where the engine has no events.
         """
         ...
 

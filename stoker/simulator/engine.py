@@ -67,6 +67,7 @@ class SimulatedEngine:
         self._prefilling: Work | None = None
         self._awake = asyncio.Event()
         self._awake.set()
+        self._untold: list[dict[str, Any]] = []
         self._adapter_memory: dict[int, int] = {}
         layout = sorted(
             {"weights": config.weight_bytes, "KV blocks": config.kv_bytes}.items(), key=lambda item: -item[1]
@@ -202,7 +203,8 @@ class SimulatedEngine:
 
     def _publish(self, batch: list[dict[str, Any]]) -> None:
         if self.publisher is not None and batch:
-            self.publisher.publish(batch)
+            self.publisher.publish([*self._untold, *batch])
+            self._untold.clear()
 
     async def _pause(self, seconds: float) -> None:
         if seconds > 0:
@@ -272,10 +274,11 @@ class SimulatedEngine:
         self._pump()
 
     def reset_prefix_cache(self) -> bool:
-        """Forget idle blocks; False while requests hold some."""
+        """Forget idle blocks; False while requests hold some. As with vLLM the event goes out with the next batch, so
+        a subscriber hears of a reset when the next request stores a block."""
         done = self.pool.clear()
-        if done:
-            self._publish([events.cleared()])
+        if done and self.publisher is not None:
+            self._untold.append(events.cleared())
         return done
 
     async def sleep(self, level: int, mode: Literal["abort", "wait", "keep"]) -> None:

@@ -30,7 +30,8 @@ MESSAGES = [{"role": "system", "content": "You help with cards. " * 8}, {"role":
 
 @pytest.fixture(scope="module")
 def small_simulator() -> Iterator[RunningSimulator]:
-    with simulator("--block-tokens", "32", "--max-model-len", "1024") as running:
+    flags = ("--block-tokens", "32", "--max-model-len", "1024", "--decode-ms-per-token", "2")
+    with simulator(*flags) as running:
         yield running
 
 
@@ -97,10 +98,11 @@ async def test_a_stream_has_the_recorded_chunks(
     answer = await client.post(path, json=body)
     assert answer.headers["content-type"].startswith("text/event-stream")
     seen, recorded = chunks(answer.text), chunks((RECORDED / name).read_text())
-    assert shape(seen[0]) == shape(recorded[0])
+    if len(seen) == len(recorded):  # a busy vLLM puts several tokens into one chunk
+        assert shape(seen[0]) == shape(recorded[0])
     assert shape(seen[-2]) == shape(recorded[-2])
     assert shape(seen[-1]) == shape(recorded[-1])
-    assert len(seen) == len(recorded)
+    assert 2 <= len(seen) <= len(recorded)
 
 
 @pytest.mark.parametrize(
@@ -211,8 +213,6 @@ async def test_asleep_it_looks_healthy_and_requests_wait(client: httpx.AsyncClie
 
 async def test_closing_the_connection_cancels(client: httpx.AsyncClient) -> None:
     body = {"model": await model_of(client), "prompt": [500, 501], "max_tokens": 900, "ignore_eos": True}
-    if client.base_url.host and URL is None:
-        pytest.skip("the simulator answers at once here; its own test slows it down")
     with pytest.raises(httpx.TimeoutException):
         await client.post("/v1/completions", json=body, timeout=0.3)
     for _ in range(100):
