@@ -24,7 +24,7 @@ def test_creating_topics_again_creates_none(kafka_bootstrap: str) -> None:
 def test_a_prefix_gives_own_topics(kafka_bootstrap: str) -> None:
     assert create_topics(kafka_bootstrap, "prefixed.") == [f"prefixed.{topic.name}" for topic in TOPICS]
     assert differences(kafka_bootstrap, "prefixed.") == []
-    assert differences(kafka_bootstrap, "absent.")[0] == "topic absent.llm.requests is missing"
+    assert differences(kafka_bootstrap, "absent.")[0] == "topic absent.llm.requests: exists is no, expected yes"
 
 
 def test_the_module_makes_topics_for_containers(kafka_bootstrap: str) -> None:
