@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 from pyflink.datastream import ProcessFunction, RuntimeContext
@@ -28,13 +28,11 @@ class IngestOperator(ProcessFunction):  # type: ignore[misc]  # untyped base
         self._ingest = Ingest(JobSettings.from_json(self._settings).ingest())
         self._dead = runtime_context.get_metrics_group().counter("stoker_dead_letters")
 
-    def process_element(self, value: bytes, ctx: ProcessFunction.Context) -> Iterator[Any]:
+    def process_element(self, value: bytes, ctx: ProcessFunction.Context) -> Sequence[Any]:
         """One record; its time on the topic is the element's timestamp."""
         read = self._ingest.on_record(value, ctx.timestamp())
-        if read.fact is not None:
-            yield read.fact
-        if read.control is not None:
-            yield CONTROL, read.control
         if read.dead is not None:
             self._dead.inc()
-            yield DEAD, dead_letter_row(read.dead)
+            dead = (DEAD, dead_letter_row(read.dead))
+            return (dead,) if read.fact is None else (read.fact, dead)
+        return (read.fact,) if read.fact is not None else ((CONTROL, read.control),)

@@ -56,4 +56,6 @@ class PrefixOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped bas
             return ()
         out = tree.on_timer(timestamp)
         self._alarms.arm(scope, tree.next_timer_ms, ctx.timer_service())
+        if tree.next_timer_ms is None:  # nothing is to come: a scope that went quiet must not stay in memory
+            del self._live[scope]
         return out

@@ -99,7 +99,8 @@ class Deployment:
         self._app: FlinkApplication | None = None
         self._savepoint: Path | None = None
         bootstrap = settings.kafka.bootstrap
-        self.producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 2, "message.max.bytes": 10_000_000})
+        producing = {"linger.ms": 2, "message.max.bytes": 10_000_000, "enable.idempotence": True, "log_level": 2}
+        self.producer = Producer({"bootstrap.servers": bootstrap, **producing})
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,

@@ -8,11 +8,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 
 from stoker.bench.workload import Workload, WorkloadConfig
 from stoker.stack.flink import FlinkApplication
+from stoker.stack.kafka import Kafka
+from stoker.stack.redis import Redis
 from tests.jobs.deployment import Deployment, now_ms, paced
 from tests.jobs.traffic import Mix
 
@@ -23,27 +26,52 @@ SECONDS = 6.0
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 
-Kill = Callable[[FlinkApplication, random.Random], None]
+
+@dataclass
+class Parts:
+    """What may die."""
+
+    app: FlinkApplication
+    kafka: Kafka
+    redis: Redis
+    luck: random.Random
 
 
-def taskmanager(app: FlinkApplication, luck: random.Random) -> None:
+Kill = Callable[[Parts], None]
+
+
+def taskmanager(parts: Parts) -> None:
     """kill -9 of one TaskManager, and a new one in its place."""
-    index = luck.randrange(app.record.parallelism)
-    app.kill_taskmanager(index)
-    app.restart_taskmanager(index)
+    index = parts.luck.randrange(parts.app.record.parallelism)
+    parts.app.kill_taskmanager(index)
+    parts.app.restart_taskmanager(index)
 
 
-def jobmanager(app: FlinkApplication, luck: random.Random) -> None:
+def jobmanager(parts: Parts) -> None:
     """kill -9 of the JobManager, and a new one from the newest checkpoint."""
-    del luck
-    app.kill_jobmanager()
-    app.restart_jobmanager(ready_s=300.0)
+    parts.app.kill_jobmanager()
+    parts.app.restart_jobmanager(ready_s=300.0)
+
+
+def kafka(parts: Parts) -> None:
+    """kill -9 of the broker, and the same data again."""
+    parts.kafka.process.kill()
+    parts.kafka.start()
+
+
+def redis(parts: Parts) -> None:
+    """kill -9 of Redis: what it would have been told meanwhile is dropped, the stream goes on."""
+    parts.redis.process.kill()
+    time.sleep(1.0)
+    parts.redis.start()
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("kill", [taskmanager, jobmanager])
 @pytest.mark.parametrize("turn", range(ROUNDS))
-def test_books_balance_after_kill_9_at_a_random_moment(deployment: Deployment, kill: Kill, turn: int) -> None:
+@pytest.mark.parametrize("kill", [taskmanager, jobmanager, kafka, redis])
+def test_books_balance_after_kill_9_at_a_random_moment(
+    deployment: Deployment, kafka_server: Kafka, redis_server: Redis, kill: Kill, turn: int
+) -> None:
     app = deployment.at(2)
     seed = int(os.environ.get("STOKER_FAULT_SEED", "0")) + uuid.uuid4().int % 10**6
     luck = random.Random(seed)
@@ -59,7 +87,7 @@ def test_books_balance_after_kill_9_at_a_random_moment(deployment: Deployment, k
     feeder = threading.Thread(target=feed)
     feeder.start()
     time.sleep(luck.uniform(1.0, SECONDS - 1.0))
-    kill(app, luck)
+    kill(Parts(app, kafka_server, redis_server, luck))
     feeder.join()
     app.wait_running(300.0)
     after = deployment.settle()
