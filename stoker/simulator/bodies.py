@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from stoker.simulator.config import SimulatorConfig
-from stoker.simulator.errors import bad_request, malformed
+from stoker.simulator.errors import bad_request, malformed, refused
 from stoker.simulator.tokenizer import Tokenizer
 
 SALT_CHARS = 128
@@ -126,12 +126,16 @@ def check_generation(body: Generation) -> None:
 def completion_prompts(body: CompletionBody, tokenizer: Tokenizer, config: SimulatorConfig) -> list[bytes]:
     """Token ids of each prompt in the body, packed."""
     prompt = body.prompt
+    if prompt is None or prompt == "":
+        raise bad_request("Either prompt or prompt_embeds must be provided and non-empty.", "prompt")
+    if prompt == []:
+        raise refused("You must pass at least one prompt")
     if isinstance(prompt, str):
         prompts: list[Any] = [prompt]
-    elif isinstance(prompt, list) and prompt:
+    elif isinstance(prompt, list):
         prompts = [prompt] if isinstance(prompt[0], int) else prompt
     else:
-        raise malformed("Either prompt or prompt_embeds must be provided and non-empty.", "prompt")
+        raise malformed("prompt: neither text nor token ids", "prompt")
     return [tokenizer.encode(one) if isinstance(one, str) else _packed(one, config) for one in prompts]
 
 
@@ -141,5 +145,5 @@ def _packed(ids: Any, config: SimulatorConfig) -> bytes:
     except (TypeError, OverflowError) as fault:
         raise malformed("prompt: token ids must be non-negative integers", "prompt") from fault
     if packed and max(packed) >= config.vocab_tokens:
-        raise bad_request(f"Token id {max(packed)} is out of vocabulary", "prompt")
+        raise refused(f"Token id {max(packed)} is out of vocabulary")
     return packed.tobytes()

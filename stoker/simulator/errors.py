@@ -52,19 +52,9 @@ def too_long(limit: int, prompt_tokens: int) -> ApiError:
     )
 
 
-def no_room_for_answer(limit: int, prompt_tokens: int) -> ApiError:
-    """The prompt fills the context to the last token. A longer `max_tokens` than fits is cut, not refused."""
-    message = (
-        f"The decoder prompt (length {prompt_tokens}) plus the number of requested output tokens (at least 1) is "
-        f"longer than the maximum model length of {limit}. Make sure that `max_model_len` is no smaller than the "
-        "number of text tokens (prompt + requested output tokens)."
-    )
+def refused(message: str) -> ApiError:
+    """A prompt that cannot be served, without a field to blame."""
     return ApiError(HTTPStatus.BAD_REQUEST, "BadRequestError", message)
-
-
-def empty_prompt() -> ApiError:
-    """A prompt without a token."""
-    return ApiError(HTTPStatus.BAD_REQUEST, "BadRequestError", "The decoder prompt cannot be empty")
 
 
 def queue_full(limit: QueueLimit) -> ApiError:

@@ -17,9 +17,8 @@ from stoker.simulator.chain import TOKEN_BYTES
 from stoker.simulator.engine import SimulatedEngine
 from stoker.simulator.errors import (
     bad_request,
-    empty_prompt,
-    no_room_for_answer,
     queue_full,
+    refused,
     too_long,
     unknown_model,
 )
@@ -58,7 +57,7 @@ class Generating:
         if isinstance(self.body, CompletionBody):
             return completion_prompts(self.body, tokenizer, self.engine.config)
         if not self.body.messages:
-            raise bad_request("You must provide at least one message.", "messages")
+            raise refused("Cannot apply chat template to an empty conversation. Provide at least one message.")
         messages = ((message.role, message.text) for message in self.body.messages)
         return [tokenizer.chat(messages, self.body.tools or [], self.body.add_generation_prompt)]
 
@@ -67,11 +66,11 @@ class Generating:
         tokens = len(prompt) // TOKEN_BYTES
         limit = config.context_tokens
         if tokens == 0:
-            raise empty_prompt()
+            raise refused("The decoder prompt cannot be empty")
         if tokens > limit:
             raise too_long(limit, tokens)
         if tokens == limit:
-            raise no_room_for_answer(limit, tokens)
+            raise bad_request("max_tokens must be at least 1, got 0.", "max_tokens", 0)
         wanted, finish = _answer_length(body, config.answer_tokens)
         return Work(
             request_id=base_id,

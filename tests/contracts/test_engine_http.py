@@ -131,6 +131,18 @@ async def test_errors_are_the_recorded_ones(
         assert seen["message"] == wanted["message"]
 
 
+@pytest.mark.parametrize("case", sorted(json.loads((RECORDED / "refusals.json").read_text())))
+async def test_refusals_are_word_for_word_the_recorded_ones(client: httpx.AsyncClient, case: str) -> None:
+    recorded = recorded_json("refusals.json")[case]
+    request = dict(recorded["request"])
+    if case == "context filled":
+        first, _count = request.pop("prompt_of")
+        limit = (await client.get("/v1/models")).json()["data"][0]["max_model_len"]
+        request["prompt"] = [first] * limit
+    answer = await client.post(recorded["path"], json=request)
+    assert (answer.status_code, answer.json()) == (recorded["status"], recorded["body"])
+
+
 @pytest.mark.parametrize(
     ("path", "body", "kind"),
     [
