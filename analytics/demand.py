@@ -37,7 +37,8 @@ STATE_VERSION = 1
 _META_KEY = -1
 _REQUEST, _DEAD = int(Kind.REQUEST), int(Kind.DEAD)
 _DEMAND, _FINISHED = Flag.DEMAND.value, Flag.FINISHED.value
-_MAX_NAMES = 8192
+_MAX_NAMES = 1024
+"""Names kept decoded; a hostile producer's may have 2 kB each."""
 
 
 class _Meta(Struct, array_like=True):

@@ -85,7 +85,7 @@ _names_encoder = msgspec.msgpack.Encoder()
 _names_decoder = msgspec.msgpack.Decoder(Names)
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def pack_names(
     scope: str,
     pool: str,

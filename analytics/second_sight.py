@@ -15,6 +15,7 @@ import msgspec
 
 from analytics.facts import Flag
 from analytics.policy import PolicyBook
+from analytics.timescale import scaled
 from analytics.token_bucket import take
 
 TRIGGER = "second_sight"
@@ -68,7 +69,7 @@ class SecondSightConfig:
     shards: int = 32
     small: frozenset[str] = frozenset()
     time_scale: float = 1.0
-    max_asked: int = 100_000
+    max_asked: int = 50_000
 
 
 class SecondSight:
@@ -100,7 +101,7 @@ class SecondSight:
         state = self.scope(scope)
         plan = policy.plan(scope)
         asked = state.asked.get(query)
-        if asked is not None and at_ms < asked + plan.embedding_repeat_ms / self.config.time_scale:
+        if asked is not None and at_ms < asked + scaled(plan.embedding_repeat_ms, self.config.time_scale):
             return Sight.NONE, 0
         if not plan.second_sight or policy.frozen(scope):
             return Sight.NONE, 0
@@ -174,5 +175,5 @@ class SecondSight:
             del self.scopes[name]
         return bool(empty)
 
-    def _repeat_ms(self, scope: str, policy: PolicyBook) -> float:
-        return policy.plan(scope).embedding_repeat_ms / self.config.time_scale
+    def _repeat_ms(self, scope: str, policy: PolicyBook) -> int:
+        return scaled(policy.plan(scope).embedding_repeat_ms, self.config.time_scale)

@@ -81,15 +81,30 @@ def test_a_chain_that_had_no_room_gets_none_in_the_order_of_a_replay() -> None:
     assert live(TIGHT, script).demand.counters["chains_dropped"] == 2
 
 
-def test_the_bucket_is_as_empty_after_a_crash_as_before() -> None:
+def test_an_identity_is_that_of_both_phases_whichever_slot_is_read_first() -> None:
     script = [
-        Step(request(START_MS + 1_000 * (number % 2) + number, number, f"q{number // 2}"), START_MS)
-        for number in range(1, 30)
+        # Slot 1 has the first phase, slot 0 the second one.
+        Step(request(START_MS + 1_100, 1), START_MS),
+        Step(request(START_MS + 2_100, 1, finished=True), START_MS),
+        Step(request(START_MS + 2_100, 1, finished=True), START_MS),
+        Step(request(START_MS + 1_100, 1), START_MS),
     ]
     _both(script)
+    assert live(TIGHT, script).demand.counters["duplicate"] == 2
+
+
+def test_the_bucket_is_as_empty_after_a_crash_as_before() -> None:
+    script = []
+    for number in range(6):
+        # Second sights in slot 1, then in slot 0, which is read first; later ones after a slide.
+        at_ms = START_MS + (1_000 if number % 2 == 0 else 0)
+        watermark_ms = START_MS + (0 if number < 4 else 1_000)
+        for phase in range(2):
+            script.append(Step(request(at_ms, 10 * number + phase + 1, f"q{number}"), watermark_ms))
+    _both(script)
     counters = live(TIGHT, script).demand.counters
-    assert counters["embed_asked"] > 0
-    assert counters["embed_over_rate"] > 0
+    assert counters["embed_asked"] == 3
+    assert counters["embed_over_rate"] == 3
 
 
 @pytest.mark.parametrize("change", [{"shards": 2}, {"pane_ms": 2_000}])
