@@ -34,7 +34,8 @@ def entropy_only(
     if len(entropy_history) < PERIODS:
         return False
     first, second, third = entropy_history[-PERIODS:]
-    return third < max_bits and first - second > fall_share * first and second - third > fall_share * second
+    keeps = 1 - fall_share
+    return third < max_bits and second < keeps * first and third < keeps * second
 
 
 def should_preheat(

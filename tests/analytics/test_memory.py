@@ -1,0 +1,126 @@
+import pytest
+
+from analytics.commands import command_key, priority_of
+from analytics.envelopes import Partial, Tag, body_of, key_of, seal, tag_of
+from analytics.experiments import assign
+from analytics.memory import Target, TargetMemory, TargetRecord
+from analytics.policy import ExperimentPolicy
+from analytics.pools import envelope_key, for_redis, is_redis
+from analytics.records import Record, Section, pack, path, unpack
+from analytics.replicas import Fleet, Ready
+from analytics.stores import MemoryMapStore
+from analytics.timescale import scaled
+from schemas import BrokenConfiguration, ReplicaSample
+
+
+def test_targets_are_forgotten_when_nothing_of_them_matters():
+    store = MemoryMapStore()
+    memory = TargetMemory(10, Section(store, "t"))
+    memory.issued("s", "k", "c", 1, 1, 100, 200, 180, 1.0, ("r",))
+    memory.on_residency("s", "k", "r", 1, 150, 500)
+    memory.forget(499)
+    assert memory.get("s", "k") is not None
+    memory.forget(500)
+    assert memory.get("s", "k") is None
+    assert not store.records
+
+
+def test_beyond_the_bound_those_go_first_that_would_go_next():
+    memory = TargetMemory(3, Section(MemoryMapStore(), "t"))
+    for i in range(6):
+        memory.issued("s", f"k{i}", "c", 1, 1, 0, 1000 - i, 0, 1.0, ())
+    memory.forget(1)
+    assert [f"k{i}" for i in range(6) if memory.get("s", f"k{i}")] == ["k0", "k1", "k2"]
+
+
+def test_a_residency_of_another_incarnation_does_not_count():
+    target = Target("s", "k")
+    memory = TargetMemory(10, Section(MemoryMapStore(), "t"))
+    memory.on_residency("s", "k", "r1", 7, 10, 100)
+    target = memory.get("s", "k")
+    assert target.missing(Ready(("r1", "r2"), (7, 8), 16), 50) == ("r2",)
+    assert target.missing(Ready(("r1", "r2"), (9, 8), 16), 50) == ("r1", "r2")
+    assert target.missing(Ready(("r1",), (7,), 16), 100) == ("r1",)
+
+
+def test_a_later_version_of_state_is_refused():
+    record = TargetRecord(2, "s", "k", "c", 1, 1, 0, 0, 0, 0.0, (), False, ())
+    with pytest.raises(BrokenConfiguration, match="version 2"):
+        unpack(pack(record), TargetRecord)
+
+
+def test_readers_of_records_ignore_what_later_minor_versions_add():
+    class Wider(Record, frozen=True, array_like=True):
+        scope: str
+        queries: int
+        added: str
+
+    class Narrow(Record, frozen=True, array_like=True):
+        scope: str
+        queries: int
+
+    assert unpack(pack(Wider(1, "s", 2, "new")), Narrow) == Narrow(1, "s", 2)
+
+
+def test_paths_of_different_names_differ():
+    assert path("a", "bc") != path("ab", "c")
+    assert path("1:a", "b") != path("1", "a1:b")
+
+
+def sample(at, state="ready", incarnation="i", replica="r"):
+    return ReplicaSample(replica=replica, pool="p", incarnation=incarnation, sampled_at_ms=at, state=state)
+
+
+def test_a_fleet_takes_the_latest_sample_and_forgets_the_dead():
+    store = MemoryMapStore()
+    fleet = Fleet(10_000, Section(store, "p"))
+    fleet.on_sample(sample(5_000))
+    fleet.on_sample(sample(4_000, state="lost"))
+    assert fleet.ready(15_000).names == ("r",)
+    assert fleet.ready(15_001).names == ()
+    fleet.on_sample(sample(6_000, incarnation="j"))
+    assert fleet.ready(6_000).mark_of("r") == fleet.mark("r") != 0
+    fleet.on_sample(sample(6_000 + 3_600_001, replica="q"))
+    assert list(store.records) == ["pq"]
+
+
+def test_arms_follow_their_share_and_change_with_the_day():
+    policy = ExperimentPolicy(hold_share=0.2, salt="x")
+    units = [f"unit{i}" for i in range(2000)]
+    day = {unit: assign(unit, 1_790_000_000_000, policy) for unit in units}
+    held = [unit for unit in units if day[unit].arm == "hold"]
+    assert 330 < len(held) < 470
+    assert {day[unit].propensity for unit in held} == {0.2}
+    assert assign("u", 0, ExperimentPolicy(hold_share=0)).arm == "warm"
+    assert assign("u", 0, ExperimentPolicy(hold_share=1)).arm == "hold"
+    tomorrow = [unit for unit in held if assign(unit, 1_790_086_400_000, policy).arm == "hold"]
+    assert 0.1 < len(tomorrow) / len(held) < 0.3
+
+
+def test_only_query_totals_are_copied_to_the_redis_pool():
+    def envelope(dimension):
+        return seal(Tag.PARTIAL, "p", Partial("s", "p", dimension, 0, 0, 10, 1, 1.0, 0.0, 1, 1, ()))
+
+    copy = for_redis(envelope("query"), "redis:main")
+    assert (tag_of(copy), key_of(copy)) == (Tag.PARTIAL, "redis:main")
+    assert body_of(copy) == body_of(envelope("query"))
+    assert for_redis(envelope("template"), "redis:main") is None
+    assert for_redis(seal(Tag.DELTA, "s", b""), "redis:main") is None
+    assert is_redis("redis:main")
+    assert not is_redis("chat")
+
+
+def test_keys_of_long_names_are_digests():
+    assert envelope_key("é" * 127) == "é" * 127
+    assert len(envelope_key("é" * 200)) == 32
+    assert command_key("p", "prefix:x") == "p prefix:x"
+
+
+def test_priorities_span_their_range():
+    assert [priority_of(rank, 4) for rank in range(4)] == [999, 749, 499, 249]
+    assert priority_of(0, 1) == 999
+    assert all(0 <= priority_of(rank, 5000) <= 999 for rank in range(5000))
+
+
+def test_time_scale_divides_and_never_reaches_zero():
+    assert [scaled(10_000, s) for s in (1, 10, 7, 1e9)] == [10_000, 1_000, 1_429, 1]
