@@ -3,7 +3,9 @@ import itertools
 import pytest
 
 from analytics.knobs import knobs
+from analytics.plan_config import PlanConfig
 from analytics.policy import SECTIONS, PlanPolicy, PolicyBook, PolicyDefaults
+from analytics.prefixes import PrefixConfig
 from schemas import EVERY_SCOPE, Policy
 
 
@@ -89,9 +91,8 @@ def test_a_book_comes_back_from_its_entries():
     assert not again.apply(policy("budget", version=3))
 
 
-@pytest.mark.parametrize("section", sorted(SECTIONS))
-def test_every_key_explains_itself_and_accepts_its_default(section):
-    kind = SECTIONS[section]
+@pytest.mark.parametrize("kind", [*SECTIONS.values(), PlanConfig, PrefixConfig], ids=lambda kind: kind.__name__)
+def test_every_key_explains_itself_and_accepts_its_default(kind):
     found = knobs(kind)
     assert set(found) == set(kind.__dataclass_fields__)
     for entry in found.values():
