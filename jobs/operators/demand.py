@@ -10,6 +10,7 @@ from pyflink.datastream.functions import KeyedBroadcastProcessFunction
 
 from analytics.demand import Demand
 from analytics.facts import shard_of
+from jobs import metrics
 from jobs.policies import BroadcastPolicies
 from jobs.settings import JobSettings
 from jobs.state import Marker, check_marker, open_log_store, open_marker
@@ -37,7 +38,7 @@ class DemandOperator(KeyedBroadcastProcessFunction):  # type: ignore[misc]  # un
         self._store = open_log_store(runtime_context, self._config.logs)
         self._policies = BroadcastPolicies(policy_state(), settings.policy_defaults())
         self._alarms = Alarms()
-        self._tallies = Tallies(runtime_context.get_metrics_group(), "stoker_demand")
+        self._tallies = Tallies(runtime_context.get_metrics_group(), metrics.DEMAND)
         self._live: dict[int, Demand] = {}
 
     def _shard(self, shard: int) -> Demand:

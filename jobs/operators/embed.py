@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pyflink.datastream import KeyedProcessFunction, RuntimeContext
 
 from analytics.envelopes import EmbedRequest, Tag, open_as, seal
+from jobs import metrics
 from jobs.embedding import open_embedder
 from jobs.settings import JobSettings
 from jobs.state import open_list
@@ -31,8 +32,8 @@ class EmbedOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped base
         self._count: dict[int, int] = {}
         self._embedder = open_embedder(self._config, settings.encoder, settings.redis)
         group = runtime_context.get_metrics_group()
-        self._embedded = group.counter("stoker_embedded")
-        self._dropped = group.counter("stoker_embeds_dropped")
+        self._embedded = group.counter(metrics.EMBEDDED)
+        self._dropped = group.counter(metrics.EMBEDS_DROPPED)
 
     def process_element(self, value: bytes, ctx: KeyedProcessFunction.Context) -> Sequence[bytes]:
         """One request: the first of a batch sets the timer, the last one flushes."""

@@ -9,6 +9,7 @@ import msgspec
 from pyflink.datastream import ProcessFunction, RuntimeContext
 
 from analytics.envelopes import Tag, body_of, key_of, tag_of
+from jobs import metrics
 from jobs.operators.tags import INSIGHTS
 from jobs.streams import keyed
 
@@ -51,5 +52,5 @@ class Exits(ProcessFunction):  # type: ignore[misc]  # untyped base
     def _count(self, kind: str) -> None:
         counter = self._counters.get(kind)
         if counter is None:
-            counter = self._counters[kind] = self._group.add_group("kind", kind).counter("stoker_commands")
+            counter = self._counters[kind] = self._group.add_group("kind", kind).counter(metrics.COMMANDS)
         counter.inc()

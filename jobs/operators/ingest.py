@@ -8,6 +8,7 @@ from typing import Any
 from pyflink.datastream import ProcessFunction, RuntimeContext
 
 from analytics.ingest import Ingest
+from jobs import metrics
 from jobs.operators.exits import dead_letter_row
 from jobs.operators.tags import CONTROL, DEAD
 from jobs.settings import JobSettings
@@ -26,7 +27,7 @@ class IngestOperator(ProcessFunction):  # type: ignore[misc]  # untyped base
     def open(self, runtime_context: RuntimeContext) -> None:
         """Builds the decision."""
         self._ingest = Ingest(JobSettings.from_json(self._settings).ingest())
-        self._dead = runtime_context.get_metrics_group().counter("stoker_dead_letters")
+        self._dead = runtime_context.get_metrics_group().counter(metrics.DEAD_LETTERS)
 
     def process_element(self, value: bytes, ctx: ProcessFunction.Context) -> Sequence[Any]:
         """One record; its time on the topic is the element's timestamp."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from pyflink.datastream import ProcessFunction, RuntimeContext
 
+from jobs import metrics
 from jobs.operators.exits import dead_letter_row
 from jobs.operators.tags import DEAD
 from schemas import DeadLetter, PoisonMessage, Policy, decode, encode
@@ -19,7 +20,7 @@ class PolicyGate(ProcessFunction):  # type: ignore[misc]  # untyped base
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Registers the counter."""
-        self._dead = runtime_context.get_metrics_group().counter("stoker_dead_letters")
+        self._dead = runtime_context.get_metrics_group().counter(metrics.DEAD_LETTERS)
 
     def process_element(self, value: bytes, ctx: ProcessFunction.Context) -> Iterator[Any]:
         """One record of warmup.policy."""

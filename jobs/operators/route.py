@@ -9,6 +9,7 @@ from pyflink.datastream import ProcessFunction, RuntimeContext
 
 from analytics.envelopes import Tag, body_of, key_of, tag_of
 from analytics.pools import for_redis
+from jobs import metrics
 from jobs.operators.tags import DELTAS, EMBEDS, INSIGHTS
 from jobs.streams import keyed
 
@@ -25,7 +26,7 @@ class Route(ProcessFunction):  # type: ignore[misc]  # untyped base
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Registers the counter."""
-        self._embeds = runtime_context.get_metrics_group().counter("stoker_embed_requests")
+        self._embeds = runtime_context.get_metrics_group().counter(metrics.EMBED_REQUESTS)
 
     def process_element(self, value: bytes, ctx: ProcessFunction.Context) -> Iterator[Any]:
         """One envelope of demand."""

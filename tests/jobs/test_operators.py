@@ -12,7 +12,7 @@ from analytics.facts import shard_of
 from analytics.ingest import Ingest
 from connectors.encoders.fake import FakeEncoder
 from connectors.redis.fake import MemoryBlobs, MemoryStore, MemoryVectors
-from jobs import embedding
+from jobs import embedding, metrics
 from jobs.operators import embed as embed_module
 from jobs.operators.demand import DemandOperator
 from jobs.operators.embed import EmbedOperator
@@ -24,6 +24,7 @@ from jobs.operators.prefix import PrefixOperator
 from jobs.operators.route import Route
 from jobs.operators.tags import CONTROL, DEAD, DELTAS, EMBEDS, INSIGHTS
 from jobs.settings import JobSettings
+from jobs.state import open_log_store
 from jobs.tallies import Tallies
 from jobs.timers import Alarms, event_time_ms
 from schemas import Accounting, DeadLetter, Policy, ReplicaSample, decode, encode
@@ -86,6 +87,13 @@ def test_demand_restored_at_any_point_says_the_same_as_one_that_never_died() -> 
     assert outputs(150) == steady
     accounts = [msgspec.json.decode(e[2 + e[1] :]) for e in steady if tag_of(e) == Tag.INSIGHT and b"accounting" in e]
     assert sum(account["counted"] for account in accounts) == 300
+
+
+def test_every_counter_of_a_shard_is_a_documented_metric() -> None:
+    backend = Backend()
+    backend.key = 0
+    shard = Demand(SETTINGS.demand(), 0, open_log_store(backend, SETTINGS.demand().logs))
+    assert {f"{metrics.DEMAND}_{name}" for name in shard.counters} <= set(metrics.METRICS)
 
 
 def test_counters_of_a_restored_shard_tell_only_what_is_new() -> None:
