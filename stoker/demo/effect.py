@@ -108,6 +108,18 @@ class Groups:
     held_out: Sample
     rest: Sample
 
+    @property
+    def everything(self) -> Sample:
+        """All of them together: what warming did to the service as a whole."""
+        parts = (self.warmed, self.held_out, self.rest)
+        return Sample(
+            units=tuple(unit for part in parts for unit in part.units),
+            ttft_ms=tuple(ttft for part in parts for ttft in part.ttft_ms),
+            cached_tokens=sum(part.cached_tokens for part in parts),
+            input_tokens=sum(part.input_tokens for part in parts),
+            lru_tokens=sum(part.lru_tokens for part in parts),
+        )
+
 
 def grouped(touches: Iterable[Touch], commands: Iterable[Issued], capacity_tokens: int) -> Groups:
     """Sorts touches into groups; see the module's text for the rule.

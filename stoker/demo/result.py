@@ -85,12 +85,20 @@ class Figures:
             why = "too few" if not enough(self.groups) else "without a ratio"
             return f"{seen}: {why}, this run proves nothing either way. --minutes 10 sees more."
         low, high = interval
-        measured = f"mean TTFT warmed / held out = {ratio:.2f} (95 % interval {low:.2f} to {high:.2f}); {seen}."
+        measured = (
+            f"mean TTFT warmed / held out = {ratio:.2f} (95 % interval {low:.2f} to {high:.2f}); {seen}.{self._price()}"
+        )
         if high < 1:
             return f"Warming helped here: {measured}"
         if low > 1:
             return f"Warming did harm here: {measured}"
         return f"No effect is shown: the interval includes 1. {measured}"
+
+    def _price(self) -> str:
+        found, without = self.groups.rest.hit_rate, self.groups.rest.lru_hit_rate
+        if found is None or without is None:
+            return ""
+        return f" The rest found {found:.0%} of its tokens cached; plain LRU would have had {without:.0%}."
 
 
 def _quantiles(sample: Sample) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class DemoConfig:
     minutes: float = 2.0
     time_scale: float = 6.0
     hold_share: float = 0.4
-    prefill_share: float = 0.15
+    prefill_share: float = 0.10
     seed: int = 0
     root: Path = DEFAULT_STATE / "demo"
 
@@ -72,6 +72,7 @@ class DemoConfig:
             *("--prefill-ms-per-token", str(profile.prefill_ms_per_token * self.time_scale)),
             *("--decode-ms-per-token", str(profile.decode_ms_per_token * self.time_scale)),
             *("--time-scale", str(self.time_scale)),
+            *("--scheduling-policy", "priority"),  # a warm-up waits while a request does
         )
 
     def policies(self) -> dict[Section, dict[str, str | int | float | bool | None]]:

@@ -125,8 +125,14 @@ def effect_table(figures: Figures) -> Table:
     for column in ("n", "units", "hit", "LRU", "mean ms", "p50 ms", "p95 ms", "p99 ms"):
         table.add_column(column, justify="right")
     groups = figures.groups
-    for name, sample in (("warmed", groups.warmed), ("held out", groups.held_out), ("rest", groups.rest)):
-        units = "" if name == "rest" else str(sample.distinct_units)
+    rows = {
+        "warmed": groups.warmed,
+        "held out": groups.held_out,
+        "rest": groups.rest,
+        "all": groups.everything,
+    }
+    for name, sample in rows.items():
+        units = str(sample.distinct_units) if name in ("warmed", "held out") else ""
         figures_ms = [milliseconds(sample.mean_ms), *(milliseconds(sample.quantile_ms(q)) for q in (0.5, 0.95, 0.99))]
         rates = (share(sample.hit_rate), share(sample.lru_hit_rate))
         table.add_row(name, str(sample.count), units, *rates, *figures_ms)

@@ -76,7 +76,7 @@ def test_the_summary_prints_capacity_load_and_balance() -> None:
     config = DemoConfig(generated_profile(1), minutes=2)
     good = figures(sample(50), sample(100))
     text = shown(summary(good, config))
-    for word in ("12,784 tokens of KV", "prefill 5,000 tokens/s", "balances", "held out", "intention to treat"):
+    for word in ("31,984 tokens of KV", "prefill 5,000 tokens/s", "balances", "held out", "intention to treat"):
         assert word in text.replace("\n", " ")
     assert "DOES NOT BALANCE by 1" in shown(summary(replace(good, records=101), config))
 
