@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from analytics.demand import Demand
 from analytics.envelopes import Embedded, EmbedRequest, Partial, PrefixDelta, Tag, key_of, open_as, seal, tag_of
 from analytics.facts import shard_of
 from analytics.ingest import Ingest
