@@ -11,11 +11,11 @@ x prefixes, y budget.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from analytics.budget import Budget
-from analytics.commands import Allowance, Draft, Issuer, Offer, priority_of
+from analytics.choosing import Choice, choose
+from analytics.commands import Allowance, Draft, Issuer, priority_of
 from analytics.crowds import CrowdWatch
 from analytics.decay import Decay
 from analytics.embedding_planning import EmbeddingPlanner
@@ -251,18 +251,17 @@ class Planner:
         out: list[bytes] = []
         standing = self._prefixes.standing() if report else None
         if not behind:
-            out, saving, served = self._take_best(
+            choice = choose(
                 offers,
                 at_ms,
+                self._issuer,
                 lambda offer: self._prefixes.draft(offer, at_ms, ready, policy),
                 lambda scope: self._prefixes.allowance(scope, ready, policy),
-                policy,
+                self._config.max_commands,
             )
-            for scope, draft in saving.items():
-                if scope in served:
-                    continue
-                allowance = self._prefixes.allowance(scope, ready, policy)
-                self._prefixes.wait(scope, self._issuer.payable_ms(draft, allowance, at_ms))
+            out = self._tick_commands(choice, at_ms, policy)
+            for scope, payable_ms in choice.waiting.items():
+                self._prefixes.wait(scope, payable_ms)
         if standing is not None:
             evidence = {
                 "replicas_ready": float(len(ready.names)),
@@ -291,13 +290,15 @@ class Planner:
             focus = self._crowds.focus(at_ms)
             offers, looked, suppressed = self._embeddings.review(at_ms, policy, focus)
             if not behind:
-                out += self._take_best(
+                choice = choose(
                     offers,
                     at_ms,
+                    self._issuer,
                     lambda offer: self._embeddings.draft(offer, at_ms, policy, focus),
                     lambda scope: self._embeddings.allowance(scope, policy),
-                    policy,
-                )[0]
+                    self._config.max_commands,
+                )
+                out += self._tick_commands(choice, at_ms, policy)
             evidence = {
                 "queries_known": float(self._embeddings.known),
                 "owed": float(self._embeddings.owed),
@@ -306,43 +307,13 @@ class Planner:
             out.append(self._report(at_ms, wall_ms, behind, False, looked, suppressed, evidence))
         return out
 
-    def _take_best(
-        self,
-        offers: list[Offer],
-        at_ms: int,
-        draft_of: Callable[[Offer], Draft],
-        allowance_of: Callable[[str], Allowance],
-        policy: PolicyBook,
-    ) -> tuple[list[bytes], dict[str, Draft], set[str]]:
-        """Issues offers by rank as far as budgets go.
-
-        A scope that cannot pay its best one saves for it: a lesser one must not eat what the better one waits for.
-
-        Returns:
-            commands, the draft that each scope without enough budget waits for, and the scopes that got any command.
-        """
-        chosen: list[Draft] = []
-        saving: dict[str, Draft] = {}
-        allowances: dict[str, Allowance] = {}
-        for offer in sorted(offers):
-            scope = offer.scope
-            if scope in saving:
-                continue
-            if len(chosen) == self._config.max_commands:
-                break
-            if scope not in allowances:
-                allowances[scope] = allowance_of(scope)
-            draft = draft_of(offer)
-            if self._issuer.pay(draft, at_ms, allowances[scope]):
-                chosen.append(draft)
-            else:
-                saving[scope] = draft
-        self._issued += len(chosen)
-        commands = [
-            self._issuer.command(draft, at_ms, "tick", priority_of(rank, len(chosen)), policy)
-            for rank, draft in enumerate(chosen)
+    def _tick_commands(self, choice: Choice, at_ms: int, policy: PolicyBook) -> list[bytes]:
+        self._issued += len(choice.drafts)
+        among = len(choice.drafts)
+        return [
+            self._issuer.command(draft, at_ms, "tick", priority_of(rank, among), policy)
+            for rank, draft in enumerate(choice.drafts)
         ]
-        return commands, saving, {draft.scope for draft in chosen}
 
     def _behind(self, event_ms: int, wall_ms: int, policy: PolicyBook) -> bool:
         """Whether event time lags by more than half of a command's life."""

@@ -89,7 +89,11 @@ class PlanPolicy:
     copies: int = knob(1_000, "On how many replicas a prefix is warmed, at most.", unit="replicas", low=1, high=10_000)
     min_p_asked: float = knob(0.2, "A prefix less likely to be asked for within its horizon is left.", low=0, high=1)
     min_saved_ms: float = knob(
-        1.0, "A warm-up whose expected saving is below this is left.", unit="ms", low=0, high=60_000
+        1.0,
+        "A prefix whose expected saving is below this is left; shortened by time_scale.",
+        unit="ms",
+        low=0,
+        high=60_000,
     )
 
 

@@ -183,6 +183,7 @@ class PrefixPlanner:
         stay_ms = self._config.scaled(plan.prefix_resident_ms)
         ms_per_token = 1000 / self._prefill_per_s(policy.budget())
         qos_rank, replicas, copies = QOS_RANK[plan.qos], len(ready.names), plan.copies
+        min_saved_ms = plan.min_saved_ms / self._config.time_scale
         offers = []
         suppressed, lapse_ms = 0, NEVER_MS
         for key, (candidate, _, tokens) in hot.items():
@@ -209,7 +210,7 @@ class PrefixPlanner:
                 continue
             prior = p_absent_prior(candidate.rate_per_s, replicas, stay_ms)
             hits = candidate.p_asked * p_absent(replicas - len(missing), len(missing), prior)
-            if hits * tokens * ms_per_token >= plan.min_saved_ms:
+            if hits * tokens * ms_per_token >= min_saved_ms:
                 density = hits * ms_per_token / min(copies, len(missing))
                 offers.append(Offer(qos_rank, -density, scope, key, missing, attempt))
         return _Look(tuple(offers), suppressed, False, lapse_ms)
