@@ -85,10 +85,10 @@ def _window_stats(
         at_ms=at_ms,
         events=total.events,
         weight=total.weight,
-        # Only weights below 1 make it negative, for which the contract has no room; a partial has.
-        sum_clogc=max(0.0, total.sum_clogc),
+        sum_clogc=total.sum_clogc,
         distinct=total.distinct,
         users=total.users,
         top=tuple(TopKey(key=each.key, count=each.count, users=each.users) for each in total.top),
+        capped=counts.capped,
     )
     return seal(Tag.INSIGHT, scope, encode(stats))

@@ -23,7 +23,8 @@ class TopKey(Struct, frozen=True):
 class WindowStats(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="schema", tag="window_stats/1"):
     """Totals of one scope, dimension and shard in one pane. The reader takes the greatest revision.
 
-    Entropy merges exactly over shards: H = ln W − ΣS / W nats, with S = Σ c ln c (`sum_clogc`) over a shard's keys.
+    Entropy merges exactly over shards: H = ln W − ΣS / W nats, with S = Σ c ln c (`sum_clogc`) over a shard's keys;
+    weights below 1 make S negative. `capped` says that a bound on memory made the totals inexact.
     """
 
     scope: Id
@@ -34,10 +35,11 @@ class WindowStats(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
     at_ms: Ms
     events: Count
     weight: Amount
-    sum_clogc: Amount
+    sum_clogc: Annotated[float, Meta(ge=-1e18, le=1e18)]
     distinct: Count
     users: Count
     top: tuple[TopKey, ...] = ()
+    capped: bool = False
 
     @property
     def event_time_ms(self) -> int:

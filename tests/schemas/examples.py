@@ -229,6 +229,7 @@ EXAMPLES: dict[str, msgspec.Struct] = {
         distinct=4,
         users=3,
         top=(TopKey(key=QUERY_SHA, count=7, users=2),),
+        capped=True,
     ),
     "accounting": Accounting(
         shard=5, revision=40, at_ms=AT, counted=30, second_phase=4, not_demand=2, late=1, duplicate=2, dead=1
