@@ -327,6 +327,23 @@ def test_guaranteed_scopes_go_first():
     assert [(c.scope, c.qos) for c in drive.run()] == [("gold", "guaranteed"), ("s", "burstable")]
 
 
+def test_time_scale_shortens_buckets_residency_and_savings_but_no_life_below_what_executors_need():
+    drive = Drive(config=PlanConfig(time_scale=10))
+    ready(drive, "r1")
+    drive.hear(hot(candidate("a", tokens=100, rate=0.05)))
+    (command,) = drive.run(TICK, ["r1"])
+    assert command.benefit.saved_ms == pytest.approx(100 / 200_000 * 1000)
+    assert command.expires_at_ms - command.issued_at_ms == 15_000
+    at = command.issued_at_ms
+    assert command.command_id == command_id("s", "p", command.target_key, "warm", "1", bucket(at, 6_000), 1)
+    drive.control(outcome(command, "r1", drive.now))
+    again = []
+    while not again:
+        drive.hear(hot(candidate("a", tokens=100, rate=0.05), at=drive.now))
+        again = drive.run(TICK, ["r1"])
+    assert 11_000 <= again[0].issued_at_ms - at <= 13_000
+
+
 # Budgets
 
 
