@@ -15,7 +15,6 @@ import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
@@ -42,8 +41,12 @@ class Round:
     wall: float
 
 
-def run(json_path: Path | None = None, *, rounds: int = ROUNDS, requests: int = REQUESTS_A_ROUND) -> Report:
-    """Measure, print the figures, and write them as JSON where a path is given.
+def run(events: int = REQUESTS_A_ROUND, rounds: int = ROUNDS) -> Report:
+    """Figures tokens_per_s (of a core of the replica) and wall_tokens_per_s, by block size.
+
+    Args:
+        events: requests of each round.
+        rounds: counted rounds of each block size, interleaved.
 
     Raises:
         StackFault: a simulator did not start.
@@ -54,17 +57,16 @@ def run(json_path: Path | None = None, *, rounds: int = ROUNDS, requests: int = 
     with contextlib.ExitStack() as stack:
         replicas = {size: stack.enter_context(simulator(*_flags(size))) for size in BLOCK_SIZES}
         for replica in replicas.values():
-            asyncio.run(_round(replica, prompts, requests))  # fills caches; not measured
+            asyncio.run(_round(replica, prompts, events))  # fills caches; not measured
         for _ in range(rounds):
             for size, replica in replicas.items():
-                measured[size].append(asyncio.run(_round(replica, prompts, requests)))
+                measured[size].append(asyncio.run(_round(replica, prompts, events)))
     a_core = {size: statistics.median(one.a_core for one in rounds) for size, rounds in measured.items()}
     report.add(Figure("tokens_per_s", min(a_core.values()), "tokens/s", goal=at_least(GOAL_TOKENS_PER_S)))
     for size in BLOCK_SIZES:
         report.add(Figure(f"tokens_per_s.{size}", a_core[size], "tokens/s", goal=at_least(GOAL_TOKENS_PER_S)))
         wall = statistics.median(one.wall for one in measured[size])
         report.add(Figure(f"wall_tokens_per_s.{size}", wall, "tokens/s"))
-    report.write(json_path)
     return report
 
 
