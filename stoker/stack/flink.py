@@ -27,8 +27,8 @@ from stoker.stack.flink_rest import FlinkRest, JobHealth
 from stoker.stack.paths import StateFolder
 from stoker.stack.process import Process
 
-READY_S = 180.0
-"""First start to every task running takes 15-25 s on a quiet machine."""
+READY_S = 300.0
+"""First start to every task running takes 15-25 s on a quiet machine, ten times that on one that is overloaded."""
 
 
 class ApplicationRecord(msgspec.Struct, frozen=True):
