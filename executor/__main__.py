@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import faulthandler
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
     given = parser.parse_args(arguments)
     configure(given.log_level)
+    # For the person on call: `kill -USR1` writes every thread's stack to the log of a process that seems stuck.
+    faulthandler.register(signal.SIGUSR1)
     flags: dict[str, Any] = {"executor": {"shadow": True}} if given.shadow else {}
     try:
         return asyncio.run(serve(load(ExecutorTree, given.config, flags)))

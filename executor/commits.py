@@ -6,7 +6,6 @@ One tracker serves one consumer. The thread that polls and the event loop that f
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -29,20 +28,14 @@ class Place:
 @dataclass
 class _Lane:
     generation: int
-    next_offset: int | None = None
-    committed: int | None = None
-    open: OrderedDict[int, bool] = field(default_factory=OrderedDict)
+    next_offset: int = -1
+    committed: int = -1
+    open: set[int] = field(default_factory=set)
 
-    def ready(self) -> int | None:
-        """Offset of the next record to read after everything that is finished without a hole."""
-        for offset, finished in self.open.items():
-            if not finished:
-                return offset
-        return self.next_offset
-
-    def forget_finished(self) -> None:
-        while self.open and self.open[next(iter(self.open))]:
-            self.open.popitem(last=False)
+    @property
+    def ready(self) -> int:
+        """Offset of the first record that is not finished, or of the next one to come."""
+        return min(self.open, default=self.next_offset)
 
 
 class CommitTracker:
@@ -67,19 +60,19 @@ class CommitTracker:
                 self._lanes.pop(partition, None)
 
     def began(self, partition: TopicPartition, offset: int) -> Place:
-        """A record was read. Offsets of one partition come in rising order."""
+        """A record was read. One that comes again, because a balance set the reader back, is simply open again."""
         with self._lock:
             lane = self._lanes.setdefault(partition, _Lane(self._generation))
-            lane.open[offset] = False
-            lane.next_offset = offset + 1
+            lane.open.add(offset)
+            lane.next_offset = max(lane.next_offset, offset + 1)
             return Place(partition, offset, lane.generation)
 
     def finished(self, place: Place) -> None:
         """Every outcome of this record is published. Ignored if the partition has gone, or has gone and come back."""
         with self._lock:
             lane = self._lanes.get(place.partition)
-            if lane is not None and lane.generation == place.generation and place.offset in lane.open:
-                lane.open[place.offset] = True
+            if lane is not None and lane.generation == place.generation:
+                lane.open.discard(place.offset)
 
     def held(self, place: Place) -> bool:
         """Whether the record is still ours to finish."""
@@ -93,12 +86,8 @@ class CommitTracker:
             found: dict[TopicPartition, int] = {}
             for partition in list(self._lanes) if partitions is None else partitions:
                 lane = self._lanes.get(partition)
-                if lane is None:
-                    continue
-                lane.forget_finished()
-                offset = lane.ready()
-                if offset is not None and offset != lane.committed and lane.next_offset is not None:
-                    found[partition] = offset
+                if lane is not None and lane.ready > lane.committed:
+                    found[partition] = lane.ready
             return found
 
     def committed(self, offsets: dict[TopicPartition, int]) -> None:
@@ -113,4 +102,4 @@ class CommitTracker:
     def open_records(self) -> int:
         """Records that were read and are not finished."""
         with self._lock:
-            return sum(not finished for lane in self._lanes.values() for finished in lane.open.values())
+            return sum(len(lane.open) for lane in self._lanes.values())

@@ -74,6 +74,8 @@ class Intake:
         self._leaving = threading.Event()
         self._partitions = 1
         self._assigned: frozenset[TopicPartition] = frozenset()
+        self._set_back: frozenset[TopicPartition] = frozenset()
+        self._first_read: dict[TopicPartition, int] = {}
         self._committed_at = 0.0
         self._thread = threading.Thread(target=self._run, name=f"intake-{pool}", daemon=True)
 
@@ -128,6 +130,11 @@ class Intake:
                 self._hold_back(consumer)
                 records = consumer.poll(POLL_MS, BATCH)
                 self.joined.set()
+                self._note_first(records)
+                fresh = self._set_back
+                if fresh:
+                    self._begin_where_the_group_is(consumer, fresh)
+                    records = [record for record in records if record.place not in fresh]
                 if records:
                     self._hand_on(records)
                 self._commit(consumer)
@@ -141,6 +148,23 @@ class Intake:
             consumer.pause(self._assigned)
         else:
             consumer.resume(self._assigned)
+
+    def _note_first(self, records: list[Record]) -> None:
+        for record in records:
+            self._first_read.setdefault(record.place, record.offset)
+
+    def _begin_where_the_group_is(self, consumer: Consumer, partitions: frozenset[TopicPartition]) -> None:
+        """Sets newly assigned partitions back to the group's offset; what this poll brought of them comes again.
+
+        kafka-python goes on from its own position when a balance gives it a partition that it had before. But what was
+        read of it and not finished has been let go, because it might have gone elsewhere.
+        """
+        for partition in partitions:
+            offset = consumer.committed(partition)
+            offset = self._first_read.get(partition) if offset is None else offset
+            if offset is not None:
+                consumer.seek(partition, offset)
+        self._set_back = self._set_back - partitions
 
     def _hand_on(self, records: list[Record]) -> None:
         batch = [(record, self.tracker.began(record.place, record.offset)) for record in records]
@@ -158,13 +182,21 @@ class Intake:
 
     def assigned(self, partitions: frozenset[TopicPartition]) -> None:
         """See `RebalanceListener.assigned`."""
+        self._tell("assigned", partitions)
         self._assigned = self._assigned | partitions
+        self._set_back = self._set_back | partitions
         self.tracker.assigned(partitions)
 
     def revoked(self, partitions: frozenset[TopicPartition]) -> Mapping[TopicPartition, int]:
         """See `RebalanceListener.revoked`."""
+        self._tell("revoked", partitions)
         offsets = self.tracker.committable(partitions)
         self.tracker.revoked(partitions)
         self._assigned = self._assigned - partitions
+        self._set_back = self._set_back - partitions
         self._on_revoked(partitions)
         return offsets
+
+    def _tell(self, what: str, partitions: frozenset[TopicPartition]) -> None:
+        numbers = sorted(place.partition for place in partitions)
+        log.info("partitions %s", what, extra={"fields": {"pool": self.pool, "partitions": numbers}})

@@ -27,7 +27,7 @@ class LeaseKeeper:
         replicas: engines to speak for, as far as nobody else does.
         life_ms: life of a lease, as the port was built with.
         gained, lost: told of every change.
-        forgotten: told when Redis no longer knows our presence: it has lost its data, or we were away for too long.
+        forgotten: told when Redis no longer knows our presence before its time: it has lost its data.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class LeaseKeeper:
         self._metrics = metrics
         self._held: dict[str, tuple[Lease, float]] = {}
         self._presence: Lease | None = None
+        self._shown_at = 0.0
 
     def holds(self, replica: str) -> bool:
         """Whether this executor speaks for a replica."""
@@ -62,6 +63,7 @@ class LeaseKeeper:
         Raises:
             TransientFault: Redis does not answer.
         """
+        self._shown_at = time.monotonic()
         self._presence = await self._leases.acquire(self._holder, self._holder)
         await self._turn()
 
@@ -88,10 +90,12 @@ class LeaseKeeper:
                 await self._leases.release(self._presence)
 
     async def _show_presence(self) -> None:
+        before, self._shown_at = self._shown_at, time.monotonic()
         if self._presence is not None and await self._leases.renew(self._presence):
             return
         self._presence = await self._leases.acquire(self._holder, self._holder)
-        self._forgotten()
+        if time.monotonic() - before < self._life_s:
+            self._forgotten()
 
     async def _turn(self) -> None:
         for replica in self._replicas:

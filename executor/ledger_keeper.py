@@ -49,6 +49,7 @@ class LedgerKeeper:
         self._now_ms = now_ms
         self._span_ms = int(hours * 3_600_000)
         self._doubted = True
+        self._doubts = asyncio.Event()
         self._rebuilding = asyncio.Lock()
 
     @property
@@ -59,6 +60,14 @@ class LedgerKeeper:
     def doubt(self) -> None:
         """Redis did not answer, or forgot what it was told: it may have started anew, without its data."""
         self._doubted = True
+        self._doubts.set()
+
+    async def run(self) -> None:
+        """Rebuilds as soon as there is doubt, until cancelled, so that the next command need not wait for it."""
+        while True:
+            await self._doubts.wait()
+            self._doubts.clear()
+            await self.assured()
 
     async def assured(self) -> None:
         """Returns once the ledger can be believed; rebuilds it if it is doubted. Asks for as long as it takes."""

@@ -61,7 +61,13 @@ async def real_ports(tree: ExecutorTree, metrics: MetricSink) -> AsyncIterator[P
     settings = tree.executor
 
     def consumer(group: str | None) -> Consumer:
-        return KafkaRecordConsumer(tree.kafka, group=group, client_id="stoker-executor", metrics=metrics)
+        return KafkaRecordConsumer(
+            tree.kafka,
+            group=group,
+            client_id="stoker-executor",
+            metrics=metrics,
+            session_timeout_ms=settings.session_ms,
+        )
 
     redis = async_client(tree.redis)
     engines = {engine.name: _engine(engine, settings.request_timeout_ms) for engine in settings.engines}

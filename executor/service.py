@@ -80,6 +80,7 @@ class Executor:
         self._tail.start()
         await self._speaker.begin()
         self._spawn(self._speaker.leases.run())
+        self._spawn(self._shared.keeper.run())
         for department in self._departments:
             self._spawn(department.settler.run())
             self._spawn(department.pool.run())

@@ -77,6 +77,12 @@ class ExecutorSettings(Section):
     lease_ms: int = Field(
         default=10_000, ge=1_000, le=120_000, description="Life of a lease and of this executor's presence, in ms."
     )
+    session_ms: int = Field(
+        default=10_000,
+        ge=6_000,
+        le=300_000,
+        description="Silence after which Kafka gives this executor's commands to another, in ms (6,000 to 300,000).",
+    )
     telemetry_ms: int = Field(
         default=1_000, ge=100, le=60_000, description="Pause between two samples of a replica, in ms (100 to 60,000)."
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,10 @@ from schemas import (
     topics,
 )
 from schemas.canonical import command_id, embedding_key, prefix_key, query_sha256, root_hash, segment_hash
+
+# Test modules are imported one by one without a package (--import-mode=importlib).
+sys.path.insert(0, str(Path(__file__).parent))
+from town import Town  # noqa: E402
 
 SCOPE = "acme"
 POOL = "gpu"
@@ -186,3 +192,11 @@ async def world() -> AsyncIterator[World]:
     world = World()
     yield world
     await world.stop()
+
+
+@pytest.fixture(scope="module")
+def town(kafka_bootstrap: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    """Real services, one stack a test module; every command has content of its own."""
+    town = Town(kafka_bootstrap, redis_url, tmp_path_factory.mktemp("town"))
+    yield town
+    town.close()

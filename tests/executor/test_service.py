@@ -271,7 +271,7 @@ async def test_a_scope_that_spent_its_quota_is_refused(world) -> None:
 
 async def test_the_lowest_is_turned_away_when_the_line_is_full(world) -> None:
     world.engines["r0"].delay_s = 30
-    await world.start(concurrency=1, queue_bound=2)
+    await world.start(concurrency=1, queue_bound=2, drain_s=0)
     running = world.warm(world.prefix(LONG))
     world.send(running)
     await world.until(lambda: world.engines["r0"]._running)
@@ -305,7 +305,7 @@ async def test_commands_of_other_pools_are_left_to_others(world) -> None:
 
 async def test_an_offset_waits_for_everything_before_it(world) -> None:
     world.engines["r0"].delay_s = 30
-    await world.start(concurrency=1)
+    await world.start(concurrency=1, drain_s=0)
     slow = world.warm(world.prefix(LONG))
     held = world.warm(world.prefix("held " + LONG), arm="hold")
     place = TopicPartition(topics.COMMANDS.name, 0)

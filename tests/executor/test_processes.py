@@ -1,0 +1,117 @@
+"""Executors as processes on a real broker, a real Redis and simulated engines."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+from town import Town, until
+
+from schemas import ReplicaSample, Residency, decode, topics
+
+pytestmark = pytest.mark.service
+
+
+@pytest.fixture
+def executors(town: Town):
+    yield town
+    for process in town.executors:
+        process.stop()
+
+
+def test_two_executors_share_a_pool(executors: Town) -> None:
+    town = executors
+    processes = [town.executor(wait=False) for _ in range(2)]
+    for process in processes:
+        process.wait_ready(lambda process=process: town.readyz(process), 150)
+    commands = [town.warm() for _ in range(40)] + [town.embed() for _ in range(20)]
+    town.send(*commands)
+    outcomes = town.settled(commands)
+    assert {outcome.status for found in outcomes.values() for outcome in found} == {"applied"}
+    assert all(len(found) == 1 for found in outcomes.values())
+    until(lambda: town.uncommitted() == 0)
+    for command in commands[:40]:
+        told = {found[0].replica: found[0].tokens_warmed for found in outcomes.values() if found[0].command_id == command.command_id}
+        assert town.created(command) == told
+    shares = [town.get(process, "/metrics").text for process in processes]
+    assert all('stoker_executor_outcomes_total{pool="gpu"' in share for share in shares), "one did all the work"
+    states = [decode(value, Residency) for value in town.records(topics.RESIDENCY)]
+    warmed = {(command.target_key, name) for command in commands[:40] for name in town.engines}
+    until(
+        lambda: warmed
+        <= {
+            (state.target_key, state.replica)
+            for state in map(lambda value: decode(value, Residency), town.records(topics.RESIDENCY))
+            if state.resident_tokens
+        },
+        20,
+    )
+    assert all(state.incarnation for state in states)
+    samples = [decode(value, ReplicaSample) for value in town.records(topics.TELEMETRY)]
+    assert {sample.replica for sample in samples if sample.state == "ready"} == set(town.engines)
+
+
+def test_sigterm_drains_and_leaves_the_rest_to_the_next(executors: Town) -> None:
+    town = executors
+    first = town.executor(concurrency=1)
+    commands = [town.warm() for _ in range(30)]
+    town.send(*commands)
+    until(lambda: any(o.command_id == commands[0].command_id for o in town.outcomes()))
+    first.signal(signal.SIGTERM)
+    until(lambda: first.pid is None, 30)
+    town.executor()
+    outcomes = town.settled(commands)
+    assert all(len(found) == 1 for found in outcomes.values())
+    assert {found[0].status for found in outcomes.values()} == {"applied"}
+    until(lambda: town.uncommitted() == 0)
+
+
+def test_a_freeze_is_enforced_within_a_second(executors: Town) -> None:
+    town = executors
+    town.executor()
+    before = town.warm()
+    town.send(before)
+    town.settled([before])
+    town.policy("freeze", 1, frozen=True, reason="test")
+    time.sleep(1)
+    frozen = town.warm()
+    town.send(frozen)
+    (found,) = (town.settled([frozen])[o] for o in town.settled([frozen]) if "r0" in town.settled([frozen])[o][0].replica)
+    assert (found[0].status, found[0].reason) == ("rejected", "frozen")
+    assert set(town.created(frozen).values()) == {0}
+    town.policy("freeze", 2, frozen=False)
+    time.sleep(1)
+    after = town.warm()
+    town.send(after)
+    assert {found[0].status for found in town.settled([after]).values()} == {"applied"}
+
+
+def test_a_reset_of_the_engine_is_told_as_lost(executors: Town) -> None:
+    import httpx
+
+    town = executors
+    town.executor()
+    command = town.warm()
+    town.send(command)
+    town.settled([command])
+    name = next(iter(town.engines))
+
+    def told() -> list[int | None]:
+        states = [decode(value, Residency) for value in town.records(topics.RESIDENCY)]
+        mine = [s for s in states if s.target_key == command.target_key and s.replica == name]
+        return [state.resident_tokens for state in sorted(mine, key=lambda state: state.seq)]
+
+    until(lambda: told() and told()[-1])
+    httpx.post(f"{town.engines[name].config.url}/reset_prefix_cache", timeout=5, trust_env=False)
+    until(lambda: told()[-1] == 0, 20)
+
+
+def test_ctrl_c_drains_too(executors: Town) -> None:
+    town = executors
+    process = town.executor()
+    child = process._child
+    process.signal(signal.SIGINT)
+    until(lambda: process.pid is None, 30)
+    assert child is not None
+    assert child.returncode == 130
