@@ -41,19 +41,24 @@ class Board:
     focuses: list[Focus] = field(default_factory=list)
     dead_records: int = 0
     unreadable: int = 0
+    closed: bool = False
     _accounts: dict[int, Accounting] = field(default_factory=dict)
     _panes: dict[tuple[str, int], dict[int, WindowStats]] = field(default_factory=lambda: defaultdict(dict))
+
+    def close(self) -> None:
+        """Take no further commands: those that came are to be followed to their ends."""
+        self.closed = True
 
     def on_command(self, record: bytes) -> None:
         """A record of warmup.commands."""
         command = self._read(record, WarmupCommand)
-        if command is not None:
+        if command is not None and not self.closed:
             self.commands[command.command_id] = command
 
     def on_outcome(self, record: bytes) -> None:
         """A record of warmup.outcomes; `applied` is never replaced by `resident`."""
         outcome = self._read(record, WarmupOutcome)
-        if outcome is None:
+        if outcome is None or (self.closed and outcome.command_id not in self.commands):
             return
         before = self.outcomes.get(outcome.outcome_id)
         if before is None or (before.status, outcome.status) != ("applied", "resident"):

@@ -77,7 +77,7 @@ class Run:
             seconds=(self._ended_s or time.monotonic()) - self._began_s,
             records=self._sink.records,
             requests=self._gateway.requests,
-            failed=self._gateway.failed,
+            errors=dict(self._gateway.errors),
             events_per_s=self._rate(),
             behind_ms=self._gateway.behind_ms,
             prefilled_tokens=sum(touch.input_tokens - touch.cached_tokens for touch in self._touches),
@@ -116,6 +116,7 @@ async def drive(session: Session, screen: Screen) -> Figures:
                 with contextlib.suppress(asyncio.CancelledError):
                     await play
             run.ended()
+            board.close()
         screen.say("traffic is over; waiting until every event is accounted for and every command has ended")
         deadline = time.monotonic() + SETTLE_S
         with screen.live():

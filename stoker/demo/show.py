@@ -157,7 +157,7 @@ def summary(figures: Figures, config: DemoConfig) -> RenderableType:
             "load",
             f"requests used {figures.prefilled_tokens / busy:.0%} of the prefill, warm-ups "
             f"{board.warmed_tokens() / busy:.1%} (limit {config.prefill_share:.0%}); "
-            f"{figures.failed} of {figures.requests} requests failed; generator late by {figures.behind_ms:.0f} ms",
+            f"{failures(figures)} of {figures.requests} requests failed; generator late by {figures.behind_ms:.0f} ms",
         ),
         (
             "events",
@@ -180,6 +180,12 @@ def entropies(figures: Figures) -> str:
     """Entropy of the queries by scope, newest pane."""
     found = figures.board.entropy_bits()
     return " ".join(f"{scope} {bits:.1f}" for scope, bits in found.items()) or "-"
+
+
+def failures(figures: Figures) -> str:
+    """How many requests failed, and how."""
+    told = ", ".join(f"{name} {count}" for name, count in sorted(figures.errors.items()))
+    return f"{sum(figures.errors.values())} ({told})" if told else "0"
 
 
 def share(value: float | None) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -24,6 +25,7 @@ from stoker.replay.render import Rendered, TokenCounts, rendered
 from stoker.replay.stream import Answer, ask, body_of, count_tokens
 from stoker.replay.turns import Piece, Turn
 
+KEEP_ALIVE_S = 2.0
 Publish = Callable[[RequestEvent], None]
 Routing = Literal["session", "round_robin"]
 
@@ -102,9 +104,14 @@ class Gateway:
         self._next_replica = itertools.cycle(self._replicas)
         self._counts = TokenCounts(self._count)
         self.requests = 0
-        self.failed = 0
+        self.errors: Counter[str] = Counter()
         self.behind_ms = 0.0
         """Longest delay between a turn's time and its sending."""
+
+    @property
+    def failed(self) -> int:
+        """Requests that ended with an error; `errors` tells which."""
+        return self.errors.total()
 
     @property
     def estimated_counts(self) -> int:
@@ -157,7 +164,8 @@ class Gateway:
         answer = await ask(self._client, url, path, body)
         self._publish(finished(start, answer, self._wall_ms()))
         self.requests += 1
-        self.failed += answer.error_type is not None
+        if answer.error_type is not None:
+            self.errors[answer.error_type] += 1
         return Seen(turn, scope, start, answer)
 
     def _choose(self, turn: Turn) -> tuple[str, str]:
@@ -175,6 +183,11 @@ def texts_of(pieces: Sequence[Piece], shape: Rendered) -> dict[str, str]:
 
 
 def http_client(concurrency: int, timeout_s: float) -> httpx.AsyncClient:
-    """A client for so many requests at once; it uses no proxy of the environment, engines are near."""
-    limits = httpx.Limits(max_connections=concurrency + 8, max_keepalive_connections=concurrency)
+    """A client for so many requests at once; it uses no proxy of the environment, engines are near.
+
+    It lets idle connections go before a server does (5 s for uvicorn): a request on one that is just being closed fails.
+    """
+    limits = httpx.Limits(
+        max_connections=concurrency + 8, max_keepalive_connections=concurrency, keepalive_expiry=KEEP_ALIVE_S
+    )
     return httpx.AsyncClient(limits=limits, timeout=httpx.Timeout(timeout_s, connect=5.0), trust_env=False)

@@ -99,7 +99,8 @@ async def replay(place: Place, turns: Iterable[Turn], tell: Callable[[str], None
 
 def line_about(gateway: Gateway, sink: EventSink) -> str:
     """One line about how far a play is."""
+    errors = ", ".join(f"{name} {count}" for name, count in gateway.errors.most_common()) or "none"
     return (
-        f"requests {gateway.requests:,}  failed {gateway.failed:,}  events {sink.records:,}  "
+        f"requests {gateway.requests:,}  errors {errors}  events {sink.records:,}  "
         f"behind at most {gateway.behind_ms:,.0f} ms"
     )

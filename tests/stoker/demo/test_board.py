@@ -106,6 +106,16 @@ def test_applied_is_never_replaced_by_resident() -> None:
     assert board.outcomes_by_kind() == {("prefix", "applied", "done"): 1}
 
 
+def test_a_closed_board_follows_what_it_has_and_takes_nothing_new() -> None:
+    board = Board()
+    board.on_command(encode(command("a")))
+    board.close()
+    for record in (outcome("a", "applied"), outcome("b", "applied")):
+        board.on_outcome(encode(record))
+    board.on_command(encode(command("b")))
+    assert (list(board.commands), board.outcomes_by_status()) == ([h128("a")], {"applied": 1})
+
+
 def test_accounting_takes_the_newest_of_each_shard_and_sums() -> None:
     board = Board()
     for one in (

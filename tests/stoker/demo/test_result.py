@@ -29,7 +29,7 @@ def figures(warmed: Sample, held: Sample) -> Figures:
     board = Board()
     board.on_insight(encode(Accounting(shard=0, revision=1, at_ms=1, counted=90, second_phase=8, dead=2)))
     groups = Groups(warmed, held, sample(20.0))
-    return Figures(120.04, 100, 50, 1, 33.3, 12.0, 5_000, 0, groups, board)
+    return Figures(120.04, 100, 50, {}, 33.3, 12.0, 5_000, 0, groups, board)
 
 
 def shown(what: object) -> str:
@@ -72,6 +72,12 @@ def test_the_verdict_says_what_the_interval_says(warmed: float, held: float, tol
     assert told in figures(sample(warmed), sample(held)).verdict(1)
 
 
+def test_a_run_on_a_machine_that_was_too_busy_says_so() -> None:
+    good = figures(sample(50), sample(100))
+    assert "too busy" not in good.verdict(1)
+    assert "fell 9 s behind" in replace(good, behind_ms=9_000.0).verdict(1)
+
+
 def test_the_summary_prints_capacity_load_and_balance() -> None:
     config = DemoConfig(generated_profile(1), minutes=2)
     good = figures(sample(50), sample(100))
@@ -83,7 +89,7 @@ def test_the_summary_prints_capacity_load_and_balance() -> None:
 
 def test_the_live_view_and_the_line_draw_an_empty_run_too() -> None:
     config = DemoConfig(generated_profile(1), minutes=2)
-    empty = Figures(0.0, 0, 0, 0, 0.0, 0.0, 0, 0, Groups(Sample(), Sample(), Sample()), Board())
+    empty = Figures(0.0, 0, 0, {}, 0.0, 0.0, 0, 0, Groups(Sample(), Sample(), Sample()), Board())
     assert "no word yet" in shown(live_view(empty, config))
     assert "commands none" in line(empty)
     assert "hit warmed 40%" in line(figures(sample(50), sample(100)))

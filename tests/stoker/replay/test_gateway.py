@@ -186,6 +186,7 @@ async def test_an_engines_failure_is_an_event(
     end = played.events[1]
     assert (end.status, end.error_type, end.finish_reason) == (status, error, "error")
     assert played.gateway.failed == 1
+    assert played.gateway.errors == {error: 1}
 
 
 @pytest.mark.parametrize(("fault", "status"), [(httpx.ConnectError("no"), 502), (httpx.ReadTimeout("slow"), 504)])
