@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from analytics.records import Record, Section, pack, path, unpack
 from analytics.replicas import Ready
+from schemas.residency import Residency
 from schemas.warmup_outcome import OutcomeReason, WarmupOutcome
 
 LASTING = frozenset(
@@ -29,6 +30,15 @@ LASTING = frozenset(
 
 NO_BUCKET = -1
 ANY_REPLICA = ""
+
+
+def kept_share(message: Residency) -> float:
+    """How much of a target a replica still holds, 0 to 1; 1 where the statement names no amount."""
+    if message.deleted or message.resident_tokens == 0 or message.bytes == 0:
+        return 0.0
+    if message.resident_tokens is None or not message.full_tokens:
+        return 1.0
+    return min(1.0, message.resident_tokens / message.full_tokens)
 
 
 class Stay(Record, frozen=True, array_like=True):

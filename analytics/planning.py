@@ -20,7 +20,7 @@ from analytics.crowds import CrowdWatch
 from analytics.decay import Decay
 from analytics.embedding_planning import EmbeddingPlanner
 from analytics.envelopes import Embedded, Partial, Tag, body_of, open_as, seal, tag_of
-from analytics.memory import TargetMemory
+from analytics.memory import TargetMemory, kept_share
 from analytics.minutes import MINUTES_KEPT, MinuteWindow
 from analytics.plan_config import PlanConfig
 from analytics.policy import PolicyBook
@@ -185,9 +185,14 @@ class Planner:
     def _on_residency(self, message: Residency, watermark_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:
         plan = policy.plan(message.scope)
         stay_ms = self._config.scaled(plan.embedding_resident_ms if self._redis else plan.prefix_resident_ms)
-        gone = message.deleted or message.resident_tokens == 0 or message.bytes == 0
-        until_ms = 0 if gone else message.observed_at_ms + stay_ms
         mark = incarnation_mark(message.incarnation)
+        kept = kept_share(message)
+        gone = kept < 1 - plan.lost_share
+        until_ms = 0 if gone else message.observed_at_ms + stay_ms
+        if not gone and kept < 1:
+            # What has begun to go is not promised longer than it was.
+            held = self._memory.get(message.scope, message.target_key)
+            until_ms = min(until_ms, held.resident_until(message.replica, mark) if held else until_ms) or until_ms
         news = self._memory.on_residency(
             message.scope, message.target_key, message.replica, mark, message.observed_at_ms, until_ms
         )

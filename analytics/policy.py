@@ -55,6 +55,9 @@ class PlanPolicy:
     embeddings: bool = knob(True, "Whether embeddings are warmed from the queue of hot queries.")
     second_sight: bool = knob(True, "Whether a query's second sight is embedded and warmed at once.")
     rewarm: bool = knob(True, "Whether a hot prefix that a replica lost is warmed again at once.")
+    lost_share: float = knob(
+        0.25, "A prefix that lost more than this share of its tokens on a replica counts as lost there.", low=0, high=1
+    )
     shadow: bool = knob(False, "Commands are sent as shadow: executors record them and apply nothing.")
     qos: str = knob(
         "burstable",

@@ -112,6 +112,11 @@ class ResidencyBook:
             return seen
         return watched.reported_tokens
 
+    def _full_tokens(self, watched: Watched) -> int | None:
+        """What would be there if all of it were; None before a block's size was heard."""
+        block = self._view.block_tokens
+        return None if block is None else len(watched.ids) // block * block
+
     def _may_say_lost(self, watched: Watched) -> bool:
         """A loss is only told of what was said to be there, by this book or by the holder before it."""
         if watched.told_tokens is None:
@@ -135,6 +140,7 @@ class ResidencyBook:
                 scope=watched.scope,
                 target_key=watched.target_key,
                 resident_tokens=tokens,
+                full_tokens=self._full_tokens(watched),
                 seq=self._seq,
                 observed_at_ms=now_ms,
                 source=source,

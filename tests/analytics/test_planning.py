@@ -141,7 +141,7 @@ def outcome(command, replica, at, status="applied", reason=OutcomeReason.DONE, w
     )
 
 
-def residency(command, replica, at, tokens, seq=1, incarnation="i1"):
+def residency(command, replica, at, tokens, seq=1, incarnation="i1", full=None):
     return Residency(
         replica=replica,
         pool=command.pool,
@@ -149,6 +149,7 @@ def residency(command, replica, at, tokens, seq=1, incarnation="i1"):
         scope=command.scope,
         target_key=command.target_key,
         resident_tokens=tokens,
+        full_tokens=full,
         seq=seq,
         observed_at_ms=at,
         source="events",
@@ -469,15 +470,15 @@ def test_a_planner_without_anything_to_plan_sets_no_timer():
 # The fast lane
 
 
-def lost(drive, replica="r1"):
-    """A hot prefix, warmed and then lost."""
+def lost(drive, replica="r1", tokens=0, full=None):
+    """A hot prefix, warmed and then lost, or cut down to some tokens."""
     ready(drive, "r1", "r2")
     drive.hear(hot(candidate("a")))
     (command,) = drive.run(TICK, ["r1", "r2"])
     for each in ("r1", "r2"):
         drive.control(outcome(command, each, drive.now))
     drive.run(12_000, ["r1", "r2"])
-    return command, drive.control(residency(command, replica, drive.now, 0))
+    return command, drive.control(residency(command, replica, drive.now, tokens, full=full))
 
 
 def test_a_lost_hot_prefix_is_warmed_again_at_once_where_it_was_lost():
@@ -490,6 +491,22 @@ def test_a_lost_hot_prefix_is_warmed_again_at_once_where_it_was_lost():
     assert again.issued_at_ms == drive.now
     drive.control(outcome(again, "r1", drive.now))
     assert drive.control(residency(command, "r1", drive.now + 1, 0)) == []
+
+
+def test_a_prefix_whose_shared_head_stayed_is_lost_all_the_same():
+    _, (again,) = lost(Drive(), tokens=112, full=512)
+    assert again.reason.trigger == "lost_prefix"
+    assert again.replicas.names == ("r1",)
+
+
+def test_a_prefix_that_lost_little_is_not_warmed_at_once_nor_promised_longer():
+    drive = Drive()
+    command, again = lost(drive, tokens=400, full=512)
+    assert again == []
+    held = drive.planner._memory.get("s", command.target_key)
+    assert held.stays["r1"].until_ms < held.stays["r1"].seen_ms + 120_000
+    drive.control(residency(command, "r1", drive.now + 1, 512, full=512))
+    assert held.stays["r1"].until_ms == drive.now + 1 + 120_000
 
 
 def test_a_lost_prefix_is_left_when_it_is_not_hot_or_not_wanted():

@@ -173,6 +173,7 @@ EXAMPLES: dict[str, msgspec.Struct] = {
         scope="acme",
         target_key=PREFIX_KEY,
         resident_tokens=9,
+        full_tokens=12,
         bytes=4096,
         seq=17,
         observed_at_ms=AT,
