@@ -1,27 +1,25 @@
 """Bench `pipeline`: a topic full of requests through the job `warmup`, beside a job that only passes them on.
 
 Each round runs both, on the same broker and the same records. A rate is taken between the moments when 10 % and when
-95 % of the records were through, so that neither the start of a JVM nor the wait for the last watermark counts. What
-`warmup` has done is told by its accounting, the baseline by what it has written; the clock is the broker's, at append.
+95 % of the records were through the keyed operator, so that the start of a JVM does not count.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from jobs.settings import JobSettings, WarmupSettings
-from schemas import Accounting, Policy, encode
-from schemas.topics import COMMANDS, INSIGHTS, POLICY, REQUESTS
-from stoker.bench import passthrough
+from schemas import Policy, ReplicaSample, StackFault, encode
+from schemas.topics import COMMANDS, POLICY, REQUESTS, TELEMETRY
+from stoker.bench.baseline import passthrough
 from stoker.bench.figures import Figure, Report, at_least
 from stoker.bench.running_job import (
+    Gauge,
     Tail,
-    append_time,
     bench_stack,
     confluent,
     job_settings,
@@ -43,6 +41,7 @@ EMBEDS_PER_S = 1.0
 HOUR_MS = 3_600_000
 """Preloaded events are old: neither the embedder nor the planner may hold that against them."""
 FROM, TO = 0.10, 0.95
+PAUSE_S = 0.1
 DEADLINE_S = 900.0
 
 
@@ -66,7 +65,6 @@ def run(events: int = 100_000, rounds: int = ROUNDS) -> Report:
     with bench_stack() as stack:
         settings = job_settings(stack, "bench-", WarmupSettings(embed_stale_ms=HOUR_MS))
         create_topics(stack.kafka.bootstrap, "bench-", topics=(passthrough.OUT,))
-        append_time(stack.kafka.bootstrap, [topic(settings, INSIGHTS), topic(settings, passthrough.OUT)])
         preload = fill(settings, events)
         rates: list[float] = []
         limits: list[float] = []
@@ -101,7 +99,10 @@ def fill(settings: JobSettings, events: int) -> Preload:
         record = workload.record(at_ms)
         total += len(record)
         producer.produce(topic(settings, REQUESTS), record, timestamp=at_ms)
-        if index % 10_000 == 0:
+        if index % EVENTS_PER_S == 0:
+            for replica in ("r0", "r1"):
+                sample = ReplicaSample(replica=replica, pool="gpu", incarnation="1", sampled_at_ms=at_ms, state="ready")
+                producer.produce(topic(settings, TELEMETRY), encode(sample), key=replica, timestamp=at_ms)
             producer.poll(0)
     bodies = {
         "plan": {"prefix_life_ms": HOUR_MS, "embedding_life_ms": HOUR_MS},
@@ -114,54 +115,43 @@ def fill(settings: JobSettings, events: int) -> Preload:
     return Preload(events, total, at_ms)
 
 
-def _rate(events: int, progress: list[tuple[int, int]]) -> float:
-    """Events per second between two shares of progress.
+def _rate(gauge: Gauge, events: int, meanwhile: Callable[[], object] = lambda: None) -> float:
+    """Events per second between two shares of what an operator takes."""
+    inside: list[tuple[float, int]] = []
 
-    Args:
-        progress: (ms, events through), in order.
-    """
-    inside = [(ms, done) for ms, done in progress if FROM * events <= done <= TO * events]
-    (start_ms, first), (end_ms, last) = inside[0], inside[-1]
-    return (last - first) * 1000 / (end_ms - start_ms)
+    def through() -> bool:
+        meanwhile()
+        taken, at_s = gauge.read(), time.monotonic()
+        if taken >= FROM * events:
+            inside.append((at_s, taken))
+        time.sleep(PAUSE_S)
+        return taken >= TO * events
+
+    until(through, "the job", DEADLINE_S)
+    (start_s, first), (end_s, last) = inside[0], inside[-1]
+    if len(inside) < 3:
+        raise StackFault(f"bench: {events} events were through before they could be watched; take more with --events")
+    return (last - first) / (end_s - start_s)
 
 
 def _passthrough(stack: Stack, settings: JobSettings, preload: Preload, turn: int) -> float:
-    tail = Tail(settings.kafka.bootstrap, [topic(settings, passthrough.OUT)], from_start=False)
-    appended: list[int] = []
-
-    def through() -> bool:
-        appended.extend(message.timestamp()[1] for message in tail.poll())
-        return len(appended) >= preload.events
-
-    with running(stack, f"passthrough-{turn}", Path(passthrough.__file__), settings, 1):
-        until(through, "the baseline", DEADLINE_S)
-    tail.close()
-    return _rate(preload.events, [(ms, index + 1) for index, ms in enumerate(sorted(appended))])
+    with running(stack, f"passthrough-{turn}", Path(passthrough.__file__), settings, 1) as app:
+        return _rate(Gauge(app, "count"), preload.events)
 
 
 def _warmup(stack: Stack, settings: JobSettings, preload: Preload, turn: int) -> tuple[float, dict[str, int]]:
-    names = [topic(settings, INSIGHTS), topic(settings, COMMANDS)]
-    tail = Tail(settings.kafka.bootstrap, names, from_start=False)
-    shards: dict[int, int] = {}
-    progress: list[tuple[int, int]] = []
+    tail = Tail(settings.kafka.bootstrap, [topic(settings, COMMANDS)], from_start=False)
     commands = 0
 
-    def through() -> bool:
+    def count() -> None:
         nonlocal commands
-        for message in tail.poll():
-            value = message.value()
-            if message.topic() == names[1]:
-                commands += 1
-            elif b'"schema":"accounting/1"' in value:
-                told = msgspec.json.decode(value, type=Accounting)
-                shards[told.shard] = max(shards.get(told.shard, 0), told.revision)
-                progress.append((message.timestamp()[1], sum(shards.values())))
-        return bool(progress) and progress[-1][1] >= TO * preload.events
+        commands += len(tail.poll(0.0))
 
     with stack_redis(stack) as redis:
         redis.flushall()
-        with running(stack, f"warmup-{turn}", PROJECT / "jobs" / "warmup.py", settings, 1):
-            until(through, "the job", DEADLINE_S)
+        with running(stack, f"warmup-{turn}", PROJECT / "jobs" / "warmup.py", settings, 1) as app:
+            rate = _rate(Gauge(app, "demand"), preload.events, count)
         vectors = sum(1 for _ in redis.scan_iter("stoker:*:vec:*", count=10_000))
+    count()
     tail.close()
-    return _rate(preload.events, sorted(progress)), {"commands": commands, "embedded": vectors}
+    return rate, {"commands": commands, "embedded": vectors}

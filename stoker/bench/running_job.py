@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,10 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from connectors.settings import EncoderSettings, KafkaSettings, RedisSettings
 from jobs.settings import JobSettings, ScopeSettings, WarmupSettings
 from schemas.errors import BrokenConfiguration, StackFault
 from schemas.topics import TOPICS, Topic
+from stoker.stack import ports
 from stoker.stack.flink import FlinkApplication, start_application
 from stoker.stack.flink_config import FlinkConfig
 from stoker.stack.paths import StateFolder
@@ -45,19 +48,30 @@ def job_settings(stack: Stack, prefix: str, warmup: WarmupSettings) -> JobSettin
     )
 
 
-def append_time(bootstrap: str, names: Sequence[str]) -> None:
-    """Lets the broker stamp these topics' records when it gets them: the clock of a measurement."""
-    admin_module = importlib.import_module("confluent_kafka.admin")
-    entry = admin_module.ConfigEntry(
-        "message.timestamp.type", "LogAppendTime", incremental_operation=admin_module.AlterConfigOpType.SET
-    )
-    resources = [
-        admin_module.ConfigResource(admin_module.ResourceType.TOPIC, name, incremental_configs=[entry])
-        for name in names
-    ]
-    admin = admin_module.AdminClient({"bootstrap.servers": bootstrap})
-    for done in admin.incremental_alter_configs(resources).values():
-        done.result()
+class Gauge:
+    """Reads how many records an operator has taken, from the metrics page of the job's only TaskManager.
+
+    Args:
+        app: of parallelism 1.
+        operator: its name.
+    """
+
+    def __init__(self, app: FlinkApplication, operator: str) -> None:
+        log = app.taskmanager(0).log.read_text(errors="replace")
+        port = re.findall(r"PrometheusReporter HTTP server on port (\d+)", log)[-1]
+        self._url = f"http://{ports.LOOPBACK}:{port}/metrics"
+        name = re.escape(operator)
+        self._line = re.compile(
+            rf'^flink_taskmanager_job_task_operator_numRecordsIn{{[^}}]*operator_name="{name}"[^}}]*}} (\S+)$', re.M
+        )
+
+    def read(self) -> int:
+        """Records taken so far; 0 before the operator reports."""
+        try:
+            page = httpx.get(self._url, timeout=10.0, trust_env=False).text
+        except httpx.HTTPError:
+            return 0
+        return sum(int(float(count)) for count in self._line.findall(page))
 
 
 @contextmanager

@@ -67,6 +67,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__":
     # By its importable name, so that a TaskManager finds the function's class.
-    from stoker.bench import passthrough
+    from stoker.bench.baseline import passthrough
 
     sys.exit(passthrough.main())
