@@ -26,6 +26,12 @@ POLL_MS = 100
 BATCH = 200
 COMMIT_EVERY_S = 0.2
 PAUSE_AFTER_FAULT_S = 0.5
+BALANCE_S = 15.0
+"""A balance of the group ends within this, or the consumer is replaced."""
+
+
+class _Stalled(TransientFault):
+    """The consumer has no assignment and will not get one."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,7 @@ class Intake:
         self._assigned: frozenset[TopicPartition] = frozenset()
         self._set_back: frozenset[TopicPartition] = frozenset()
         self._first_read: dict[TopicPartition, int] = {}
+        self._waiting_since: float | None = None
         self._committed_at = 0.0
         self._thread = threading.Thread(target=self._run, name=f"intake-{pool}", daemon=True)
 
@@ -109,7 +116,7 @@ class Intake:
         while not self._leaving.is_set():
             try:
                 with self._make_consumer() as consumer:
-                    self._partitions = max(1, len(consumer.partitions(self._topic)))
+                    self._waiting_since = time.monotonic()
                     consumer.subscribe([self._topic], self)
                     self._serve(consumer)
             except (TransientFault, StackFault) as fault:
@@ -129,15 +136,18 @@ class Intake:
             try:
                 self._hold_back(consumer)
                 records = consumer.poll(POLL_MS, BATCH)
-                self.joined.set()
+                self._demand_assignment()
                 self._note_first(records)
                 fresh = self._set_back
                 if fresh:
+                    self._partitions = max(1, len(consumer.partitions(self._topic)))
                     self._begin_where_the_group_is(consumer, fresh)
                     records = [record for record in records if record.place not in fresh]
                 if records:
                     self._hand_on(records)
                 self._commit(consumer)
+            except _Stalled:
+                raise
             except TransientFault as fault:
                 log.warning("intake of %s: %s", self.pool, fault)
                 self._leaving.wait(PAUSE_AFTER_FAULT_S)
@@ -148,6 +158,19 @@ class Intake:
             consumer.pause(self._assigned)
         else:
             consumer.resume(self._assigned)
+
+    def _demand_assignment(self) -> None:
+        """A balance that does not end is begun anew, with a new consumer.
+
+        kafka-python 3.0 can forget a balance that it has begun when the topic's metadata changes there and back: it then
+        sends no heartbeats and reads nothing.
+
+        Raises:
+            TransientFault: no assignment for too long.
+        """
+        since = self._waiting_since
+        if since is not None and time.monotonic() - since > BALANCE_S:
+            raise _Stalled(f"no assignment for {BALANCE_S:.0f} s")
 
     def _note_first(self, records: list[Record]) -> None:
         for record in records:
@@ -183,6 +206,8 @@ class Intake:
     def assigned(self, partitions: frozenset[TopicPartition]) -> None:
         """See `RebalanceListener.assigned`."""
         self._tell("assigned", partitions)
+        self._waiting_since = None
+        self.joined.set()
         self._assigned = self._assigned | partitions
         self._set_back = self._set_back | partitions
         self.tracker.assigned(partitions)
@@ -190,6 +215,7 @@ class Intake:
     def revoked(self, partitions: frozenset[TopicPartition]) -> Mapping[TopicPartition, int]:
         """See `RebalanceListener.revoked`."""
         self._tell("revoked", partitions)
+        self._waiting_since = time.monotonic()
         offsets = self.tracker.committable(partitions)
         self.tracker.revoked(partitions)
         self._assigned = self._assigned - partitions

@@ -16,6 +16,7 @@ from executor.settings import ExecutorTree
 from executor.shared import Shared
 from executor.speaker import Speaker
 from executor.tail import Heard, Tail
+from executor.tasks import ended
 from schemas import Cancel, Policy, Prefix, WarmupCommand, topics
 
 log = logging.getLogger(__name__)
@@ -101,14 +102,14 @@ class Executor:
         log.info("draining")
         for department in self._departments:
             department.intake.stop_reading()
-        await _ended(self._takers)
+        await ended(self._takers)
         await asyncio.gather(*(department.finish(self.tree.executor.drain_s) for department in self._departments))
         await asyncio.gather(
             *(asyncio.to_thread(department.intake.leave, LEAVE_S) for department in self._departments),
             asyncio.to_thread(self._policy.leave, LEAVE_S),
             asyncio.to_thread(self._tail.leave, LEAVE_S),
         )
-        await _ended(self._tasks)
+        await ended(self._tasks)
         await self._speaker.end()
         log.info("drained")
 
@@ -160,9 +161,3 @@ class Executor:
             self._shared.cancelled.put(command_id, None)
         for department in self._departments:
             department.pool.stop(command.target.command_ids, "cancelled")
-
-
-async def _ended(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

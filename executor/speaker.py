@@ -7,6 +7,7 @@ import logging
 
 from executor.leases import LeaseKeeper
 from executor.shared import Shared
+from executor.tasks import ended
 from executor.watch import Prefixed, ReplicaWatch
 from schemas import StackFault, TransientFault, WarmupOutcome
 
@@ -48,7 +49,7 @@ class Speaker:
     async def end(self) -> None:
         """Gives the leases back, which ends the watches."""
         await self.leases.release_all()
-        await asyncio.gather(*self._ended, return_exceptions=True)
+        await ended(self._ended)
 
     def hear(self, outcome: WarmupOutcome) -> None:
         """An outcome of any executor: what it made resident on a replica of ours is watched."""

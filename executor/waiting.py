@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from bisect import insort
 from collections import defaultdict
 from collections.abc import Callable
@@ -98,10 +99,10 @@ class WaitingLine:
         if not due:
             await changed.wait()
             return
-        try:
-            await asyncio.wait_for(changed.wait(), max(1, min(due) - self._now_ms()) / 1000)
-        except TimeoutError:
-            return
+        # Not wait_for: in Python 3.11 it can swallow a cancellation that comes together with the event.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(1, min(due) - self._now_ms()) / 1000):
+                await changed.wait()
 
     def _due_ms(self, work: Work) -> int:
         return max(work.command.not_before_ms, self._later.get(work, 0))

@@ -17,6 +17,7 @@ from executor.apply.salts import SaltStore
 from executor.publisher import Publisher
 from executor.residency import ResidencyBook, Watched
 from executor.settings import ExecutorSettings
+from executor.tasks import side_by_side
 from executor.telemetry import Sampler
 from schemas import (
     Prefix,
@@ -88,12 +89,8 @@ class ReplicaWatch:
 
     async def run(self) -> None:
         """Works until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._sample_forever())
-            tasks.create_task(self._learn_forever())
-            tasks.create_task(self._tell_forever())
-            if self._follow_events:
-                tasks.create_task(self._follow_forever())
+        works = [self._sample_forever(), self._learn_forever(), self._tell_forever()]
+        await side_by_side([*works, *([self._follow_forever()] if self._follow_events else [])])
 
     async def _sample_forever(self) -> None:
         while True:

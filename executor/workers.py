@@ -18,6 +18,7 @@ from executor.memory import Published
 from executor.orders import Work
 from executor.outcomes import Ending, first_try
 from executor.settle import Settler
+from executor.tasks import side_by_side
 from executor.waiting import WaitingLine
 from schemas import OutcomeReason, StackFault, TransientFault, WarmupCommand
 from schemas.canonical import outcome_id
@@ -74,10 +75,7 @@ class Workers:
 
     async def run(self) -> None:
         """Works until cancelled. Cancelling takes no further work; what runs is left to `finish`."""
-        async with asyncio.TaskGroup() as tasks:
-            for replica, places in self._concurrency.items():
-                for _ in range(places):
-                    tasks.create_task(self._serve(replica))
+        await side_by_side(self._serve(replica) for replica, places in self._concurrency.items() for _ in range(places))
 
     async def _serve(self, replica: str) -> None:
         while True:

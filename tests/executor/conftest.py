@@ -38,7 +38,7 @@ from schemas.canonical import command_id, embedding_key, prefix_key, query_sha25
 
 # Test modules are imported one by one without a package (--import-mode=importlib).
 sys.path.insert(0, str(Path(__file__).parent))
-from town import Town  # noqa: E402
+from town import Town
 
 SCOPE = "acme"
 POOL = "gpu"
@@ -88,7 +88,7 @@ class World:
         for executor in self.executors:
             await executor.drain()
 
-    # -- what goes in ---------------------------------------------------------------------------------------------------
+    # -- what goes in --------------------------------------------------------------------------------------------------
 
     def prefix(self, *texts: str, scope: str = SCOPE, store: bool = True, **fields: Any) -> Prefix:
         """A prefix of messages, and its blobs."""
@@ -145,7 +145,7 @@ class World:
         policy = Policy(scope=scope, section=section, writer="test", version=version, at_ms=0, body=body)
         self.producer.send(topics.POLICY.name, encode(policy), key=f"{scope}/{section}/test".encode())
 
-    # -- what comes out -------------------------------------------------------------------------------------------------
+    # -- what comes out ------------------------------------------------------------------------------------------------
 
     def records(self, topic: topics.Topic) -> list[bytes]:
         return [

@@ -32,19 +32,25 @@ def test_two_executors_share_a_pool(executors: Town) -> None:
     assert all(len(found) == 1 for found in outcomes.values())
     until(lambda: town.uncommitted() == 0)
     for command in commands[:40]:
-        told = {found[0].replica: found[0].tokens_warmed for found in outcomes.values() if found[0].command_id == command.command_id}
+        told = {
+            found[0].replica: found[0].tokens_warmed
+            for found in outcomes.values()
+            if found[0].command_id == command.command_id
+        }
         assert town.created(command) == told
     shares = [town.get(process, "/metrics").text for process in processes]
     assert all('stoker_executor_outcomes_total{pool="gpu"' in share for share in shares), "one did all the work"
     states = [decode(value, Residency) for value in town.records(topics.RESIDENCY)]
     warmed = {(command.target_key, name) for command in commands[:40] for name in town.engines}
     until(
-        lambda: warmed
-        <= {
-            (state.target_key, state.replica)
-            for state in map(lambda value: decode(value, Residency), town.records(topics.RESIDENCY))
-            if state.resident_tokens
-        },
+        lambda: (
+            warmed
+            <= {
+                (state.target_key, state.replica)
+                for state in map(lambda value: decode(value, Residency), town.records(topics.RESIDENCY))
+                if state.resident_tokens
+            }
+        ),
         20,
     )
     assert all(state.incarnation for state in states)
@@ -77,7 +83,9 @@ def test_a_freeze_is_enforced_within_a_second(executors: Town) -> None:
     time.sleep(1)
     frozen = town.warm()
     town.send(frozen)
-    (found,) = (town.settled([frozen])[o] for o in town.settled([frozen]) if "r0" in town.settled([frozen])[o][0].replica)
+    (found,) = (
+        town.settled([frozen])[o] for o in town.settled([frozen]) if "r0" in town.settled([frozen])[o][0].replica
+    )
     assert (found[0].status, found[0].reason) == ("rejected", "frozen")
     assert set(town.created(frozen).values()) == {0}
     town.policy("freeze", 2, frozen=False)

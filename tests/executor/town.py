@@ -114,7 +114,7 @@ class Town:
             engine.process.stop(grace_s=1)
         self.producer.close(1_000)
 
-    # -- what goes in ---------------------------------------------------------------------------------------------------
+    # -- what goes in --------------------------------------------------------------------------------------------------
 
     def warm(self, text: str | None = None, replicas: Sequence[str] | None = None, **fields: Any) -> WarmupCommand:
         """A command for a prefix of its own."""
@@ -124,7 +124,9 @@ class Town:
         self.blobs.put(SCOPE, {root: text.encode()}, 3_600_000)
         target = Prefix(model="tiny", segments=(Segment(root, WORDS, "system"),), render=Render(template_sha="t"))
         names = tuple(self.engines if replicas is None else replicas)
-        return self.command(target, prefix_key(root), pool="gpu", replicas=Replicas(max=len(names), names=names), **fields)
+        return self.command(
+            target, prefix_key(root), pool="gpu", replicas=Replicas(max=len(names), names=names), **fields
+        )
 
     def embed(self, **fields: Any) -> WarmupCommand:
         self.sent += 1
@@ -162,7 +164,7 @@ class Town:
         policy = Policy(scope="*", section=section, writer="test", version=version, at_ms=0, body=body)
         self.producer.send(self.kafka.topic(topics.POLICY), encode(policy), key=f"*/{section}/test".encode()).wait()
 
-    # -- what comes out -------------------------------------------------------------------------------------------------
+    # -- what comes out ------------------------------------------------------------------------------------------------
 
     def records(self, topic: topics.Topic) -> list[bytes]:
         with KafkaRecordConsumer(self.kafka) as consumer:
@@ -175,7 +177,9 @@ class Town:
     def settled(self, commands: Sequence[WarmupCommand], seconds: float = 90) -> dict[str, list[WarmupOutcome]]:
         """Outcomes by outcome id, once every command has one on each of its replicas."""
         wanted = {
-            (command.command_id, replica) for command in commands for replica in (command.replicas.names or (command.pool,))
+            (command.command_id, replica)
+            for command in commands
+            for replica in (command.replicas.names or (command.pool,))
         }
 
         def found() -> dict[str, list[WarmupOutcome]] | None:
