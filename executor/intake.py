@@ -162,8 +162,8 @@ class Intake:
     def _demand_assignment(self) -> None:
         """A balance that does not end is begun anew, with a new consumer.
 
-        kafka-python 3.0 can forget a balance that it has begun when the topic's metadata changes there and back: it then
-        sends no heartbeats and reads nothing.
+        kafka-python 3.0 can forget a balance that it has begun when the topic's metadata changes there and back: it
+        then sends no heartbeats and reads nothing.
 
         Raises:
             TransientFault: no assignment for too long.
