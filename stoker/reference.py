@@ -10,7 +10,6 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
-from pydantic_core import PydanticUndefined
 
 from analytics.knobs import knobs
 from analytics.policy import SECTIONS
@@ -75,8 +74,8 @@ def metrics() -> str:
 def _rows(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, ...]]:
     for name, field in section.model_fields.items():
         inner = _model_in(field.annotation)
-        default = field.get_default(call_default_factory=True)
-        yield f"`{prefix}{name}`", _default(default), field.description or _first_line(inner.__doc__ if inner else "")
+        default = "required" if field.is_required() else _default(field.get_default(call_default_factory=True))
+        yield f"`{prefix}{name}`", default, field.description or _first_line(inner.__doc__ if inner else "")
         if inner is not None and inner.__name__ != "SecretRef":
             many = get_origin(field.annotation) in (tuple, list)
             yield from _rows(inner, f"{prefix}{name}{'[]' if many else ''}.")
@@ -91,8 +90,6 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def _default(value: Any) -> str:
-    if value is PydanticUndefined:
-        return "required"
     if value is None or (isinstance(value, tuple | dict | frozenset) and not value):
         return "none"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
