@@ -39,15 +39,15 @@ def demo(
 
     from schemas import BrokenConfiguration, StackFault
     from stoker.demo.drive import drive
-    from stoker.demo.profile import generated_profile, mooncake_profile
+    from stoker.demo.profile import profile_of
     from stoker.demo.session import DemoConfig, Session, recover
     from stoker.demo.show import Screen, summary
 
     if json_ is not None and not json_.absolute().parent.is_dir():
         raise BrokenConfiguration(f"--json {json_}: its folder does not exist")
     chosen = secrets.randbelow(1_000_000) if seed is None else seed
-    profile = generated_profile(chosen) if input_ is None else mooncake_profile(input_, chosen)
-    config = DemoConfig(profile, minutes, seed=chosen)
+    profile = profile_of(input_, chosen)
+    config = DemoConfig(profile, minutes, input_, seed=chosen)
     terminal = Console()
     screen = Screen(terminal if terminal.is_terminal else Console(width=PIPE_COLUMNS), config)
     recover(config.root)

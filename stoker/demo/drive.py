@@ -1,4 +1,4 @@
-"""Drives a started session: traffic through the gateway, topics into the board, figures onto the screen."""
+"""Drives a started session: traffic from its own process, topics into the board, figures onto the screen."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ from connectors.kafka.consumer import KafkaRecordConsumer
 from connectors.settings import KafkaSettings
 from schemas.topics import COMMANDS, DEAD_LETTERS, INSIGHTS, OUTCOMES
 from stoker.demo.board import Board
-from stoker.demo.disturbance import Disturbed, Doses
-from stoker.demo.effect import Touch, grouped
+from stoker.demo.effect import grouped
 from stoker.demo.result import Figures
 from stoker.demo.session import DemoConfig, Session
 from stoker.demo.show import Screen
-from stoker.replay.gateway import Gateway, Seen
-from stoker.replay.run import gateway_at
-from stoker.replay.sink import EventSink
+from stoker.demo.traffic import Errand, Traffic
 
 LOOK_EVERY_S = 0.5
 CHECK_EVERY_S = 3.0
@@ -31,114 +28,99 @@ _RATE_SPAN_S = 5.0
 class Run:
     """One run: what was seen so far, and the figures made of it."""
 
-    def __init__(self, config: DemoConfig, gateway: Gateway, sink: EventSink, board: Board) -> None:
+    def __init__(self, config: DemoConfig, traffic: Traffic, board: Board) -> None:
         self._config = config
-        self._gateway = gateway
-        self._sink = sink
+        self._traffic = traffic
         self._board = board
-        self._touches: list[Touch] = []
-        self._began_s = time.monotonic()
+        self._began_s: float | None = None
         self._ended_s: float | None = None
         self._recent: deque[tuple[float, int]] = deque()
         self.restarts = 0
 
-    def saw(self, seen: Seen) -> None:
-        """A request has ended."""
-        answer, segments = seen.answer, seen.start.segments
-        self._touches.append(
-            Touch(
-                at_ms=seen.start.occurred_at_ms,
-                scope=seen.scope,
-                replica=seen.start.replica or "",
-                segments=tuple(segment.hash for segment in segments),
-                tokens=tuple(segment.tokens for segment in segments),
-                ttft_ms=answer.ttft_ms,
-                cached_tokens=answer.cached_tokens or 0,
-                input_tokens=answer.prompt_tokens,
-            )
-        )
+    def look(self) -> None:
+        """Take in what the traffic reported."""
+        self._traffic.read()
+        now = time.monotonic()
+        if self._began_s is None and self._traffic.latest.records:
+            self._began_s = now
+        if self._ended_s is None and self._traffic.over:
+            self._ended_s = now
+        self._recent.append((now, self._traffic.latest.records))
+        while len(self._recent) > 2 and self._recent[1][0] <= now - _RATE_SPAN_S:
+            self._recent.popleft()
 
-    def ended(self) -> None:
-        """The traffic is over."""
-        self._ended_s = time.monotonic()
+    @property
+    def over(self) -> bool:
+        """Whether the traffic is over."""
+        return self._traffic.over
 
     @property
     def settled(self) -> bool:
         """Whether every record is accounted for and every command has an outcome."""
         board = self._board
         done = {outcome.command_id for outcome in board.outcomes.values()}
-        return board.read >= self._sink.records and done >= board.commands.keys()
+        return board.read >= self._traffic.latest.records and done >= board.commands.keys()
 
     def figures(self) -> Figures:
         """The figures now."""
-        profile, board = self._config.profile, self._board
+        profile, board, latest = self._config.profile, self._board, self._traffic.latest
+        touches = self._traffic.touches
         commands = [command for command in board.issued() if command.scope not in profile.withheld]
+        began_s = time.monotonic() if self._began_s is None else self._began_s
         return Figures(
-            seconds=(self._ended_s or time.monotonic()) - self._began_s,
-            records=self._sink.records,
-            requests=self._gateway.requests,
-            errors=dict(self._gateway.errors),
+            seconds=(self._ended_s or time.monotonic()) - began_s,
+            records=latest.records,
+            requests=latest.requests,
+            errors=latest.errors,
             events_per_s=self._rate(),
-            behind_ms=self._gateway.behind_ms,
-            prefilled_tokens=sum(touch.input_tokens - touch.cached_tokens for touch in self._touches),
+            behind_ms=latest.behind_ms,
+            prefilled_tokens=sum(touch.input_tokens - touch.cached_tokens for touch in touches),
             restarts=self.restarts,
-            groups=grouped(self._touches, commands, profile.capacity_tokens),
+            groups=grouped(touches, commands, profile.capacity_tokens),
             board=board,
         )
 
     def _rate(self) -> float:
-        now, recent = time.monotonic(), self._recent
-        recent.append((now, self._sink.records))
-        while len(recent) > 2 and recent[1][0] <= now - _RATE_SPAN_S:
-            recent.popleft()
-        (then, before), span = recent[0], now - recent[0][0]
-        return (self._sink.records - before) / span if then < now and span > 0 else 0.0
+        if len(self._recent) < 2:
+            return 0.0
+        (then_s, before), (now_s, now) = self._recent[0], self._recent[-1]
+        return (now - before) / (now_s - then_s) if now_s > then_s else 0.0
 
 
 async def drive(session: Session, screen: Screen) -> Figures:
     """Play the workload to its end, wait until all is accounted for, and return the final figures.
 
     Raises:
-        StackFault: a part died.
-        StokerError: Kafka or Redis refused the gateway.
+        StackFault: a part died, or the gateway could not go on.
     """
     config, board = session.config, Board()
     async with following(session.kafka, board):
-        doses = Doses()
-        async with gateway_at(session.place, lambda sink: Disturbed(sink, doses, config.seed)) as (gateway, sink):
-            run = Run(config, gateway, sink, board)
-            play = asyncio.create_task(gateway.play(config.profile.turns(config.minutes), run.saw))
-            try:
-                with screen.live():
-                    await _attend(session, screen, run, play.done, play)
-            finally:
-                play.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await play
-            run.ended()
+        traffic = Traffic(Errand(session.place, config.input, config.minutes, config.seed))
+        try:
+            run = Run(config, traffic, board)
+            with screen.live():
+                await _attend(session, screen, run, lambda: run.over)
             board.close()
-        screen.say("traffic is over; waiting until every event is accounted for and every command has ended")
-        deadline = time.monotonic() + SETTLE_S
-        with screen.live():
-            await _attend(session, screen, run, lambda: run.settled or time.monotonic() > deadline, None)
+            screen.say("traffic is over; waiting until every event is accounted for and every command has ended")
+            deadline = time.monotonic() + SETTLE_S
+            with screen.live():
+                await _attend(session, screen, run, lambda: run.settled or time.monotonic() > deadline)
+        finally:
+            traffic.stop()
     return run.figures()
 
 
-async def _attend(
-    session: Session, screen: Screen, run: Run, over: Callable[[], bool], task: asyncio.Task[None] | None
-) -> None:
-    """Draw and look after the parts until it is over."""
+async def _attend(session: Session, screen: Screen, run: Run, over: Callable[[], bool]) -> None:
+    """Look, draw and watch the parts until it is over."""
     next_check_s = 0.0
     while not over():
+        run.look()
         if screen.due:
             screen.update(run.figures())
         if time.monotonic() >= next_check_s:
             run.restarts = await asyncio.to_thread(session.check)
             next_check_s = time.monotonic() + CHECK_EVERY_S
-        if task is None:
-            await asyncio.sleep(LOOK_EVERY_S)
-        else:
-            await asyncio.wait({task}, timeout=LOOK_EVERY_S)
+        await asyncio.sleep(LOOK_EVERY_S)
 
 
 @contextlib.asynccontextmanager

@@ -118,3 +118,8 @@ def mooncake_profile(folder: Path, seed: int, speed: float = 5.0) -> Profile:
         num_blocks=4_000,
         prefill_ms_per_token=0.1,
     )
+
+
+def profile_of(folder: Path | None, seed: int) -> Profile:
+    """The profile that a demo's `--input` and seed mean."""
+    return generated_profile(seed) if folder is None else mooncake_profile(folder, seed)

@@ -31,6 +31,8 @@ from stoker.stack.stack import Stack, StackConfig
 POOL = "main"
 MODEL = "tiny"
 EXECUTOR_READY_S = 60.0
+CONCURRENCY = 16
+"""Requests in flight. About three are; more would only queue up on a machine that is too slow."""
 _OWNER = "owner"
 
 
@@ -41,6 +43,7 @@ class DemoConfig:
     Attributes:
         profile: workload and replicas.
         minutes: of traffic.
+        input: folder of the trace that the profile was made of, if any.
         time_scale: how many times faster than the calendar windows, lives and the model run: the minutes that the
             rules of the design speak of then last 60 s / time_scale.
         hold_share: of units that are never warmed.
@@ -52,6 +55,7 @@ class DemoConfig:
 
     profile: Profile
     minutes: float = 2.0
+    input: Path | None = None
     time_scale: float = 6.0
     hold_share: float = 0.4
     prefill_share: float = 0.10
@@ -117,6 +121,7 @@ class Session:
             model=MODEL,
             engines={engine.config.name: engine.config.url for engine in self.stack.engines},
             time_scale=self.config.time_scale,
+            concurrency=CONCURRENCY,
         )
 
     @property

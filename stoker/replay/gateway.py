@@ -185,7 +185,7 @@ def texts_of(pieces: Sequence[Piece], shape: Rendered) -> dict[str, str]:
 def http_client(concurrency: int, timeout_s: float) -> httpx.AsyncClient:
     """A client for so many requests at once; it uses no proxy of the environment, engines are near.
 
-    It lets idle connections go before a server does (5 s for uvicorn): a request on one that is just being closed fails.
+    It lets idle connections go before a server does (uvicorn: after 5 s): on one just being closed a request fails.
     """
     limits = httpx.Limits(
         max_connections=concurrency + 8, max_keepalive_connections=concurrency, keepalive_expiry=KEEP_ALIVE_S
