@@ -35,13 +35,12 @@ def small_simulator() -> Iterator[RunningSimulator]:
         yield running
 
 
-@pytest_asyncio.fixture(params=["simulator", "vllm"])
+@pytest_asyncio.fixture(params=["simulator", *(["vllm"] if URL else [])])
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[httpx.AsyncClient]:
     if request.param == "simulator":
         url: str = request.getfixturevalue("small_simulator").url
-    elif URL is None:
-        pytest.skip("STOKER_VLLM_URL is not set: no real vLLM to hold the contract against")
     else:
+        assert URL is not None
         url = URL
     async with httpx.AsyncClient(base_url=url, timeout=120) as opened:
         yield opened
@@ -274,3 +273,10 @@ def test_simulated_events_have_the_recorded_keys() -> None:
     assert list(simulated.stored([1], None, [1], 1, None, None, None)) == recorded["BlockStored"]
     assert list(simulated.removed(1)) == recorded["BlockRemoved"]
     assert list(simulated.cleared()) == recorded["AllBlocksCleared"]
+
+
+@pytest.mark.skipif(URL is None, reason="STOKER_VLLM_URL is not set: no real vLLM to hold the contracts against")
+async def test_what_is_held_to_the_contracts_is_a_real_vllm(client: httpx.AsyncClient) -> None:
+    metrics = (await client.get("/metrics")).text
+    assert "vllm:" in metrics
+    assert (await client.get("/sim/totals")).status_code == (404 if client.base_url == URL else 200)
