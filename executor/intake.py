@@ -104,8 +104,8 @@ class Intake:
 
     @property
     def part(self) -> float:
-        """Share of the topic's partitions that is ours, 0..1."""
-        return len(self._assigned) / self._partitions
+        """Share of the topic's partitions that is ours; one of them at least, since nothing is read without any."""
+        return max(1, len(self._assigned)) / self._partitions
 
     @property
     def alive(self) -> bool:

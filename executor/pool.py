@@ -99,7 +99,7 @@ class Pool:
         self._inbox.put_nowait(batch)
 
     async def run(self) -> None:
-        """Admits until cancelled."""
+        """Admits until cancelled. What was read and not admitted by then comes again."""
         while True:
             batch = await self._inbox.get()
             for record, place in batch:
@@ -142,6 +142,10 @@ class Pool:
     async def _admit(self, work: Work) -> None:
         command, tools = work.command, self._tools
         seen = await self._seen(work)
+        if not any(self._tracker.held(place) for place in work.order.places):
+            work.stage = "dropped"
+            self._close_if_done(work.order)
+            return
         if isinstance(command.target, Cancel) and seen != "ended":
             self._settler.settle(work, self._take_back(command), tools.now_ms())
             return

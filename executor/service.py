@@ -84,7 +84,7 @@ class Executor:
         self._spawn(self._shared.keeper.run())
         for department in self._departments:
             self._spawn(department.settler.run())
-            self._spawn(department.pool.run())
+            self._takers.append(asyncio.create_task(department.pool.run()))
             self._takers.append(asyncio.create_task(department.workers.run()))
         await asyncio.to_thread(self._tail.caught_up.wait, CAUGHT_UP_S)
         for department in self._departments:
