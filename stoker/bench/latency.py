@@ -24,6 +24,7 @@ import msgspec
 from jobs.settings import JobSettings, WarmupSettings
 from schemas import Embedding, Policy, ReplicaSample, RequestEvent, WarmupCommand, WarmupOutcome, encode
 from schemas.canonical import query_sha256
+from schemas.policy import Section
 from schemas.topics import COMMANDS, OUTCOMES, POLICY, REQUESTS, TELEMETRY
 from stoker.bench.figures import Figure, Report, at_most
 from stoker.bench.running_job import Tail, bench_stack, confluent, job_settings, running, topic
@@ -91,10 +92,14 @@ def _producer(settings: JobSettings) -> Any:
 def _tell_policies(settings: JobSettings) -> None:
     """The background may embed little, the probes all they want: the model's own speed is bench `embed`'s business."""
     producer = _producer(settings)
-    for scope, embeds_per_s in (("*", 1.0), ("probe", 100.0)):
-        body = {"embeds_per_s": embeds_per_s, "embeds_burst": max(1.0, embeds_per_s)}
-        policy = Policy(scope=scope, section="budget", writer="bench", version=1, at_ms=_now_ms(), body=body)  # type: ignore[arg-type]
-        producer.produce(topic(settings, POLICY), encode(policy), key=f"{scope}/budget/bench")
+    bodies: list[tuple[str, Section, dict[str, str | int | float | bool | None]]] = [
+        ("*", "budget", {"embeds_per_s": 1.0, "embeds_burst": 1.0}),
+        ("probe", "budget", {"embeds_per_s": 1_000.0, "embeds_burst": 1_000.0}),
+        ("probe", "quota", {"share": 0.9}),
+    ]
+    for scope, section, body in bodies:
+        policy = Policy(scope=scope, section=section, writer="bench", version=1, at_ms=_now_ms(), body=body)
+        producer.produce(topic(settings, POLICY), encode(policy), key=f"{scope}/{section}/bench")
     producer.flush()
 
 
