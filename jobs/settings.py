@@ -125,8 +125,8 @@ class Timing:
 
     Attributes:
         out_of_orderness_ms: how far the watermark stays behind the newest record of a partition.
-        idle_ms: wall time after which a quiet partition is left out; not scaled, because fetching takes its time. Topics
-            with a record now and then (outcomes, rewards) hold event time back by as much: it must stay short.
+        idle_ms: wall time after which a quiet partition is left out; not scaled, because fetching takes its time, and
+            short, because topics with a record now and then (outcomes, rewards) hold event time back by as much.
         drift_ms: how far a partition may run ahead of the slowest one.
     """
 
