@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from analytics.knobs import knobs
 from analytics.policy import SECTIONS
 from connectors.metrics import METRICS
+from jobs.metrics import METRICS as JOB_METRICS_BY_NAME
 from stoker.config import Settings
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -36,8 +37,16 @@ time at scale 1. Keys that a reader does not know are ignored and counted.
 
 METRICS_PAGE = """# Metrics
 
-Written from the code by `python -m stoker.reference`; do not edit. The executor serves its own on `/metrics` of its
-admin port; the jobs' are scraped from Flink's Prometheus reporter, where each name is prefixed by Flink.
+Written from the code by `python -m stoker.reference`; do not edit.
+
+## Executor, `/metrics` of its admin port
+"""
+
+JOB_METRICS = """
+## Jobs, Flink's Prometheus reporter
+
+Each name stands behind `flink_taskmanager_job_task_operator_`, with job, operator and subtask as labels. They count
+since the process started; what must be exact is in the insights.
 """
 
 
@@ -68,7 +77,9 @@ def metrics() -> str:
         (f"`{name}`", metric.kind, metric.unit, ", ".join(metric.labels), metric.meaning)
         for name, metric in METRICS.items()
     ]
-    return METRICS_PAGE + "\n" + _table(("name", "kind", "unit", "labels", "meaning"), rows)
+    executor = _table(("name", "kind", "unit", "labels", "meaning"), rows)
+    jobs = _table(("name", "meaning"), [(f"`{name}`", meaning) for name, meaning in JOB_METRICS_BY_NAME.items()])
+    return f"{METRICS_PAGE}\n{executor}{JOB_METRICS}\n{jobs}"
 
 
 def _rows(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, ...]]:

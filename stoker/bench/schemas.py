@@ -91,7 +91,7 @@ def _plain(kind: Any) -> Any:
     if origin is Annotated:
         return _plain(arguments[0])
     if origin is tuple:
-        return tuple[_plain(arguments[0]), ...]
+        return tuple.__class_getitem__((_plain(arguments[0]), ...))
     if arguments and type(None) in arguments:
         return _plain(next(a for a in arguments if a is not type(None))) | None
     return kind

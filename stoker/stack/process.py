@@ -213,12 +213,18 @@ def marked(state: StateFolder, name: str | None = None) -> list[int]:
 
 def sweep(state: StateFolder) -> int:
     """End every process that this stack ever started and forget the records. Returns how many were still there."""
-    left = marked(state)
+    left = _all_of(state)
     _end(left, signal.SIGTERM, 10.0)
-    _end(marked(state), signal.SIGKILL, 10.0)
+    _end(_all_of(state), signal.SIGKILL, 10.0)
     for record in state.run.glob("*.json"):
         record.unlink()
     return len(left)
+
+
+def _all_of(state: StateFolder) -> list[int]:
+    """Everything marked and everything recorded: a program may overwrite its own environment to set its title."""
+    recorded = (Process(path.stem, state).pid for path in state.run.glob("*.json"))
+    return sorted({*marked(state), *(pid for pid in recorded if pid is not None)})
 
 
 def _end(pids: Sequence[int], number: int, patience_s: float) -> None:

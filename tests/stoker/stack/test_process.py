@@ -94,6 +94,14 @@ def test_a_process_whose_record_was_never_written_is_found(state: StateFolder) -
     assert marked(state) == []
 
 
+def test_a_process_that_lost_its_environment_is_found_by_its_record(state: StateFolder) -> None:
+    process = Process("cleared", state)
+    process.start(["env", "-i", *SLEEP])
+    process.wait_ready(lambda: marked(state) == [], 10)
+    assert sweep(state) == 1
+    assert process.pid is None
+
+
 def test_one_that_ends_at_start_tells_the_end_of_its_log(state: StateFolder) -> None:
     process = Process("broken", state)
     process.start(["bash", "-c", "echo no such disk; exit 1"])
