@@ -16,6 +16,7 @@ import msgspec
 from schemas.dead_letter import DeadLetter
 from schemas.errors import DeadReason, PoisonMessage
 from schemas.fields import MAX_QUERY_BYTES
+from schemas.hashes import bad_hash, hash_fields, is_hex
 from schemas.insights import Accounting, Focus, PlannerState, WindowStats
 from schemas.policy import Policy
 from schemas.replica_sample import ReplicaSample
@@ -47,7 +48,6 @@ M = TypeVar("M", bound=msgspec.Struct)
 _encoder = msgspec.json.Encoder()
 _PATH = re.compile(r" - at `(\$[^`]*)`$")
 _REGISTRY_PREFIX_BYTES = 5
-_HEX_DIGITS = b"0123456789abcdef"
 
 
 def encode(message: msgspec.Struct) -> bytes:
@@ -106,26 +106,33 @@ def _check_request(event: RequestEvent) -> None:
     digits = "".join([segment.hash for segment in event.segments])
     if digest is not None:
         digits += digest
-    if digits.encode().translate(None, _HEX_DIGITS):
+    if not is_hex(digits):
         for index, segment in enumerate(event.segments):
             _require_hash(f"$.segments[{index}].hash", segment.hash)
         _require_hash("$.query_sha256", digest or "")
 
 
 def _require_hash(path: str, digest: str) -> None:
-    if digest.encode().translate(None, _HEX_DIGITS):
-        raise PoisonMessage(DeadReason.BAD_HASH, path, "not lower-case hex")
+    if not is_hex(digest):
+        raise _not_hex(path)
 
 
-def _check_reward(event: RewardEvent) -> None:
-    _require_hash("$.query_sha256", event.query_sha256)
+def _not_hex(path: str) -> PoisonMessage:
+    return PoisonMessage(DeadReason.BAD_HASH, path, "not lower-case hex")
+
+
+def _check_hashes(message: msgspec.Struct) -> None:
+    path = bad_hash(message)
+    if path is not None:
+        raise _not_hex(path)
 
 
 def _nothing_more(message: object) -> None:
     """Types say everything about the other messages."""
 
 
-_CHECKS: dict[type, Callable[[Any], None]] = {RequestEvent: _check_request, RewardEvent: _check_reward}
+_CHECKS: dict[type, Callable[[Any], None]] = {kind: _check_hashes for kind in MESSAGES if hash_fields(kind)}
+_CHECKS[RequestEvent] = _check_request
 
 
 def _explained(error: msgspec.ValidationError) -> PoisonMessage:

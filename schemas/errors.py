@@ -29,7 +29,6 @@ class DeadReason(enum.StrEnum):
     BAD_HASH = "bad_hash"
     TIME_SKEW = "time_skew"
     UNKNOWN_TENANT = "unknown_tenant"
-    WRONG_TOPIC = "wrong_topic"
 
 
 class PoisonMessage(StokerError):

@@ -25,7 +25,7 @@ Id = Annotated[str, Meta(min_length=1, max_length=MAX_STRING_CHARS, extra_json_s
 """A name or identity, 1 to 256 characters."""
 
 Hash = Annotated[str, Meta(min_length=32, max_length=32, extra_json_schema=_ID)]
-"""32 lower-case hex digits, see `schemas.canonical`. The digits themselves are checked where the bytes are needed."""
+"""32 lower-case hex digits, see `schemas.canonical`. The digits themselves are checked after decoding."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_STRING_CHARS)]
 """A word of the system's own vocabulary: a reason, a version, a section."""

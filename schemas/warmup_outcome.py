@@ -39,7 +39,6 @@ class OutcomeReason(enum.StrEnum):
     HELD_OUT = "held_out"
     SHADOW = "shadow"
     CANCELLED = "cancelled"
-    DRAINING = "draining"
 
 
 class WarmupOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="schema", tag="warmup_outcome/1"):

@@ -85,6 +85,31 @@ def test_a_reward_outside_of_its_range() -> None:
     assert caught.value.path == "$.reward"
 
 
+HASHES = {
+    "warmup_command.prefix": ["command_id", "after.0", "supersedes", "target.segments.1.hash"],
+    "warmup_command.embedding": ["target.fingerprint", "target.query_sha256"],
+    "warmup_command.cancel": ["target.command_ids.0"],
+    "warmup_outcome": ["outcome_id", "command_id"],
+    "dead_letter": ["dead_id"],
+    "reward_event": ["query_sha256", "response_sha256"],
+}
+
+
+@pytest.mark.parametrize(("name", "place"), [(name, place) for name, places in HASHES.items() for place in places])
+def test_every_hash_of_a_message_is_lower_case_hex(name: str, place: str) -> None:
+    example = EXAMPLES[name]
+    record = json.loads(encode(example))
+    *way, last = (int(step) if step.isdigit() else step for step in place.split("."))
+    part = record
+    for step in way:
+        part = part[step]
+    part[last] = "G" * 32
+    with pytest.raises(PoisonMessage) as caught:
+        decode(json.dumps(record).encode(), type(example))
+    path = "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in (*way, last))
+    assert (caught.value.reason, caught.value.path) == (DeadReason.BAD_HASH, path)
+
+
 def test_1_024_segments_and_64_kB_are_accepted() -> None:
     event = READER.decode(changed(segments=segments(1_024), query="q" * 65_536))
     assert isinstance(event, RequestEvent)
