@@ -28,6 +28,9 @@ COMMIT_EVERY_S = 0.2
 PAUSE_AFTER_FAULT_S = 0.5
 BALANCE_S = 15.0
 """A balance of the group ends within this, or the consumer is replaced."""
+EMPTY_S = 10.0
+LONGEST_EMPTY_S = 320.0
+"""So long a member without partitions waits before it joins anew, doubled each time: it may be one too many."""
 
 
 class _Stalled(TransientFault):
@@ -83,6 +86,8 @@ class Intake:
         self._set_back: frozenset[TopicPartition] = frozenset()
         self._first_read: dict[TopicPartition, int] = {}
         self._waiting_since: float | None = None
+        self._empty_since: float | None = None
+        self._empty_s = EMPTY_S
         self._committed_at = 0.0
         self._thread = threading.Thread(target=self._run, name=f"intake-{pool}", daemon=True)
 
@@ -116,7 +121,9 @@ class Intake:
         while not self._leaving.is_set():
             try:
                 with self._make_consumer() as consumer:
-                    self._waiting_since = time.monotonic()
+                    # Looked up before joining: a leader that does not know the topic yet deals out nothing.
+                    self._partitions = len(consumer.partitions(self._topic))
+                    self._waiting_since, self._empty_since = time.monotonic(), None
                     consumer.subscribe([self._topic], self)
                     self._serve(consumer)
             except (TransientFault, StackFault) as fault:
@@ -163,14 +170,19 @@ class Intake:
         """A balance that does not end is begun anew, with a new consumer.
 
         kafka-python 3.0 can forget a balance that it has begun when the topic's metadata changes there and back: it
-        then sends no heartbeats and reads nothing.
+        then sends no heartbeats and reads nothing. And its leader deals out nothing when it joins before it knows the
+        topic's partitions, and does not notice when it learns of them at that very moment. From inside, that looks like
+        a group with more members than partitions.
 
         Raises:
             TransientFault: no assignment for too long.
         """
-        since = self._waiting_since
-        if since is not None and time.monotonic() - since > BALANCE_S:
+        now, since = time.monotonic(), self._waiting_since
+        if since is not None and now - since > BALANCE_S:
             raise _Stalled(f"no assignment for {BALANCE_S:.0f} s")
+        if self._empty_since is not None and now - self._empty_since > self._empty_s:
+            waited_s, self._empty_s = self._empty_s, min(LONGEST_EMPTY_S, 2 * self._empty_s)
+            raise _Stalled(f"in the group without a partition for {waited_s:.0f} s")
 
     def _note_first(self, records: list[Record]) -> None:
         for record in records:
@@ -209,6 +221,9 @@ class Intake:
         self._waiting_since = None
         self.joined.set()
         self._assigned = self._assigned | partitions
+        self._empty_since = None if self._assigned else time.monotonic()
+        if self._assigned:
+            self._empty_s = EMPTY_S
         self._set_back = self._set_back | partitions
         self.tracker.assigned(partitions)
 

@@ -48,17 +48,31 @@ def client_options(settings: RedisSettings, environ: Mapping[str, str] | None = 
     return options
 
 
+def _wait_s(settings: RedisSettings) -> float:
+    """How long a call waits for a connection: as long as the calls before it may need with their repetitions.
+
+    The plain pools raise above `max_connections` instead of waiting, which looks like a Redis that does not answer.
+    """
+    return settings.timeout_ms / 1000 * (RETRIES + 1)
+
+
 def sync_client(settings: RedisSettings) -> redis.Redis:
     """A blocking client, for jobs. Connects on first use; answers are bytes."""
     retry = Retry(ExponentialBackoff(cap=0.5, base=0.05), RETRIES)
-    client: redis.Redis = redis.Redis.from_url(settings.url, retry=retry, **client_options(settings))
+    pool = redis.BlockingConnectionPool.from_url(
+        settings.url, retry=retry, timeout=_wait_s(settings), **client_options(settings)
+    )
+    client: redis.Redis = redis.Redis.from_pool(pool)
     return client
 
 
 def async_client(settings: RedisSettings) -> redis.asyncio.Redis:
     """An asyncio client, for the executor. Connects on first use; answers are bytes."""
     retry = AsyncRetry(ExponentialBackoff(cap=0.5, base=0.05), RETRIES)
-    client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(settings.url, retry=retry, **client_options(settings))
+    pool = redis.asyncio.BlockingConnectionPool.from_url(
+        settings.url, retry=retry, timeout=_wait_s(settings), **client_options(settings)
+    )
+    client: redis.asyncio.Redis = redis.asyncio.Redis.from_pool(pool)
     return client
 
 

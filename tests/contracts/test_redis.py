@@ -118,6 +118,13 @@ def unit(seed: int, dimension: int = 384) -> np.ndarray:
     return vector / np.linalg.norm(vector)
 
 
+async def test_more_callers_than_connections_wait_their_turn(stores: Stores) -> None:
+    names = [a_hash() for _ in range(200)]
+    await asyncio.gather(*(stores.ledger.begin(name, "r0", "me") for name in names))
+    states = await asyncio.gather(*(stores.ledger.finish(name, "r0", "me", "applied") for name in names))
+    assert states == ["applied"] * 200
+
+
 # blobs
 
 

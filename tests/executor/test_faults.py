@@ -37,6 +37,14 @@ def city(kafka_bootstrap: str, own_redis, tmp_path_factory: pytest.TempPathFacto
     town.close()
 
 
+@pytest.fixture(autouse=True)
+def no_executor_of_another_test(city: Town) -> Iterator[None]:
+    """A test that failed leaves no executor behind that takes, with other settings, the next one's commands."""
+    yield
+    for process in city.executors:
+        process.stop()
+
+
 @pytest.fixture
 def chance() -> random.Random:
     return random.Random(20261130)
