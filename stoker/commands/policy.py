@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from connectors.kafka import Record
     from connectors.settings import KafkaSettings
     from schemas import Policy
 
@@ -86,17 +88,32 @@ def _pair(text: str) -> tuple[str, Any]:
 
 def _latest(kafka: KafkaSettings) -> dict[tuple[str, str, str], Policy]:
     from connectors.kafka import KafkaRecordConsumer
-    from schemas import Policy, decode, topics
+    from schemas import topics
+
+    with KafkaRecordConsumer(kafka, client_id="stoker-policy") as consumer:
+        return newest(consumer.read_to_end(kafka.topic(topics.POLICY)))
+
+
+def newest(records: Iterable[Record]) -> dict[tuple[str, str, str], Policy]:
+    """The newest policy of every (scope, section, writer); a record that cannot be read is told and passed over.
+
+    A freeze must get through whatever others have written.
+    """
+    from schemas import PoisonMessage, Policy, decode
 
     latest: dict[tuple[str, str, str], Policy] = {}
-    with KafkaRecordConsumer(kafka, client_id="stoker-policy") as consumer:
-        for record in consumer.read_to_end(kafka.topic(topics.POLICY)):
-            if record.value is None:
-                continue
+    for record in records:
+        if record.value is None:
+            continue
+        try:
             policy = decode(record.value, Policy)
-            key = (policy.scope, policy.section, policy.writer)
-            if key not in latest or policy.version > latest[key].version:
-                latest[key] = policy
+        except PoisonMessage as poison:
+            place = f"{record.topic}, partition {record.partition}, offset {record.offset}"
+            typer.echo(f"warning: {place}: no readable policy, passed over: {poison}", err=True)
+            continue
+        key = (policy.scope, policy.section, policy.writer)
+        if key not in latest or policy.version > latest[key].version:
+            latest[key] = policy
     return latest
 
 
