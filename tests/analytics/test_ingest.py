@@ -256,6 +256,21 @@ def test_unknown_tenants_are_rejected_only_where_the_map_says_so() -> None:
     assert names.scope == "acme"
 
 
+@pytest.mark.parametrize("tenant", ["shop", "default", "*"])
+def test_an_unlisted_tenant_cannot_choose_somebody_elses_scope(tenant: str) -> None:
+    scopes = ScopeMap(tenants={"acme": "shop"}, unknown="own")
+    found = letter(take(event(tenant=tenant), scopes=scopes))
+    assert (found.reason, found.path) == (DeadReason.UNKNOWN_TENANT, "$.tenant")
+    assert scopes.scope_of("acme") == "shop"
+    assert scopes.scope_of("other") == "other"
+    listed = ScopeMap(tenants={"acme": "shop", "shop": "shop"}, unknown="own")
+    assert listed.scope_of("shop") == "shop"
+
+
+def test_an_unlisted_tenant_never_becomes_every_scope() -> None:
+    assert ScopeMap().scope_of("*") == "default"
+
+
 def test_the_payload_is_kept_only_where_it_is_allowed_and_fits() -> None:
     assert letter(take(b"{", keep_payload=True)).payload == b"{"
     huge = letter(take(b"{" * 2_000_000, keep_payload=True))
