@@ -23,10 +23,12 @@ LASTING = frozenset(
         OutcomeReason.CONTENT_MISMATCH,
         OutcomeReason.UNSUPPORTED,
         OutcomeReason.ENGINE_REFUSED,
-        OutcomeReason.UNVERIFIED,
     }
 )
 """Reasons of a refusal that the next attempt would meet again: the replica counts as served for a residency's time."""
+
+NOTHING_SPENT = frozenset({OutcomeReason.ENGINE_REFUSED, OutcomeReason.STORE_UNAVAILABLE})
+"""Reasons of a failure that came before any prefill."""
 
 NO_BUCKET = -1
 ANY_REPLICA = ""
@@ -39,6 +41,19 @@ def kept_share(message: Residency) -> float:
     if message.resident_tokens is None or not message.full_tokens:
         return 1.0
     return min(1.0, message.resident_tokens / message.full_tokens)
+
+
+def unused_of(outcome: WarmupOutcome, charged: float) -> float:
+    """What an outcome leaves of its charge: nothing where it does not tell what it spent, and may have spent all.
+
+    An engine without usage details does not tell, nor does one that did not answer or was interrupted while it worked.
+    """
+    untold = (
+        outcome.status == "applied"
+        or (outcome.status == "failed" and outcome.reason not in NOTHING_SPENT)
+        or (outcome.status == "cancelled" and outcome.apply_ms > 0)
+    )
+    return 0.0 if untold and not outcome.tokens_warmed else max(0.0, charged - outcome.tokens_warmed)
 
 
 class Stay(Record, frozen=True, array_like=True):
@@ -213,7 +228,7 @@ class TargetMemory:
         """
         target = self._targets.get((outcome.scope, outcome.target_key))
         served = outcome.status in ("applied", "resident", "held_out", "shadow")
-        refused = outcome.status in ("skipped", "rejected") and outcome.reason in LASTING
+        refused = outcome.status in ("skipped", "rejected", "failed") and outcome.reason in LASTING
         if target is None:
             if outcome.status not in ("applied", "resident"):
                 return 0.0
@@ -223,9 +238,7 @@ class TargetMemory:
             answering = self._answering(target, outcome)
             if answering:
                 target.waiting = tuple(name for name in target.waiting if name not in answering)
-                used = outcome.tokens_warmed if outcome.status == "applied" and outcome.tokens_warmed else 0
-                if outcome.status != "applied" or outcome.tokens_warmed:
-                    unused = max(0.0, target.charged * len(answering) - used)
+                unused = unused_of(outcome, target.charged * len(answering))
                 if not (served or refused):
                     target.failed = True
             for name in answering:

@@ -3,14 +3,31 @@ import pytest
 from analytics.commands import command_key, priority_of
 from analytics.envelopes import Partial, Tag, body_of, key_of, seal, tag_of
 from analytics.experiments import assign
-from analytics.memory import Target, TargetMemory, TargetRecord
+from analytics.memory import Target, TargetMemory, TargetRecord, unused_of
 from analytics.policy import ExperimentPolicy
 from analytics.pools import envelope_key, for_redis, is_redis
 from analytics.records import Record, Section, pack, path, unpack
 from analytics.replicas import Fleet, Ready
 from analytics.stores import MemoryMapStore
 from analytics.timescale import scaled
-from schemas import BrokenConfiguration, ReplicaSample
+from schemas import BrokenConfiguration, OutcomeReason, ReplicaSample, WarmupOutcome
+
+
+def told(command_id, status, reason, warmed=0, apply_ms=0.0):
+    return WarmupOutcome(
+        outcome_id="1" * 32,
+        command_id=command_id,
+        target_key="k",
+        scope="s",
+        pool="p",
+        replica="r",
+        unit="u",
+        status=status,
+        reason=OutcomeReason(reason),
+        finished_at_ms=150,
+        apply_ms=apply_ms,
+        tokens_warmed=warmed,
+    )
 
 
 def test_targets_are_forgotten_when_nothing_of_them_matters():
@@ -41,6 +58,45 @@ def test_a_residency_of_another_incarnation_does_not_count():
     assert target.missing(Ready(("r1", "r2"), (7, 8), 16), 50) == ("r2",)
     assert target.missing(Ready(("r1", "r2"), (9, 8), 16), 50) == ("r1", "r2")
     assert target.missing(Ready(("r1",), (7,), 16), 100) == ("r1",)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "warmed", "apply_ms", "unused"),
+    [
+        ("applied", "done", 60, 5.0, 40),
+        ("applied", "unverified", 0, 5.0, 0),
+        ("resident", "already_resident", 0, 5.0, 100),
+        ("failed", "engine_refused", 0, 5.0, 100),
+        ("failed", "store_unavailable", 0, 5.0, 100),
+        ("failed", "engine_unavailable", 0, 5.0, 0),
+        ("failed", "unverified", 0, 5.0, 0),
+        ("failed", "engine_unavailable", 30, 5.0, 70),
+        ("cancelled", "cancelled", 0, 0.0, 100),
+        ("cancelled", "frozen", 0, 5.0, 0),
+        ("applied", "done", 120, 5.0, 0),
+    ],
+)
+def test_only_what_was_surely_not_spent_comes_back(status, reason, warmed, apply_ms, unused):
+    assert unused_of(told("c", status, reason, warmed, apply_ms), 100.0) == unused
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "stays", "failed"),
+    [
+        ("failed", "engine_refused", True, False),
+        ("rejected", "content_mismatch", True, False),
+        ("applied", "unverified", True, False),
+        ("failed", "engine_unavailable", False, True),
+        ("failed", "unverified", False, True),  # its executor died: the next one may well do it
+    ],
+)
+def test_a_lasting_refusal_counts_as_served_and_a_passing_failure_does_not(status, reason, stays, failed):
+    memory = TargetMemory(10, Section(MemoryMapStore(), "t"))
+    memory.issued("s", "k", "0" * 32, 1, 1, 100, 200, 180, 1.0, ("r",))
+    memory.on_outcome(told("0" * 32, status, reason), 7, 1_000)
+    target = memory.get("s", "k")
+    assert target.failed_by(150) == failed
+    assert target.resident_until("r", 7) == (1_150 if stays else 0)
 
 
 def test_a_later_version_of_state_is_refused():

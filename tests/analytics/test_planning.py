@@ -253,12 +253,15 @@ def test_a_command_that_nobody_answered_counts_as_failed():
     assert again[0].issued_at_ms >= command.expires_at_ms
 
 
-def test_what_is_refused_for_good_is_not_asked_again_at_once():
+@pytest.mark.parametrize(
+    ("status", "reason"), [("skipped", OutcomeReason.BELOW_BLOCK), ("failed", OutcomeReason.ENGINE_REFUSED)]
+)
+def test_what_is_refused_for_good_is_not_asked_again_at_once(status, reason):
     drive = Drive()
     ready(drive, "r1")
     drive.hear(hot(candidate("a")))
     (command,) = drive.run(TICK, ["r1"])
-    drive.control(outcome(command, "r1", drive.now, "skipped", OutcomeReason.BELOW_BLOCK))
+    drive.control(outcome(command, "r1", drive.now, status, reason))
     for _ in range(80):
         drive.hear(hot(candidate("a"), at=drive.now))
         assert drive.run(TICK, ["r1"]) == []
