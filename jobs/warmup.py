@@ -48,7 +48,7 @@ def build(env: Any, settings: JobSettings) -> None:
     policy_records = env.from_source(
         source(kafka, (POLICY,), f"{group}-policy", "earliest"), policy_watermarks(), "policy"
     ).uid("policy")
-    gate = policy_records.process(PolicyGate(), data).uid("policy-gate").name("policy-gate")
+    gate = policy_records.process(PolicyGate(kafka.topic(POLICY)), data).uid("policy-gate").name("policy-gate")
     policy = gate.broadcast(policy_state())
 
     records = env.from_source(

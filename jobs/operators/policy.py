@@ -12,11 +12,17 @@ from jobs.operators.exits import dead_letter_row
 from jobs.operators.tags import DEAD
 from schemas import DeadLetter, PoisonMessage, Policy, decode, encode
 from schemas.canonical import dead_id
-from schemas.topics import POLICY
 
 
 class PolicyGate(ProcessFunction):  # type: ignore[misc]  # untyped base
-    """Valid policies go on, dead letters leave by the side."""
+    """Valid policies go on, dead letters leave by the side.
+
+    Args:
+        topic: full name of the policy topic, for dead letters.
+    """
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Registers the counter."""
@@ -28,18 +34,18 @@ class PolicyGate(ProcessFunction):  # type: ignore[misc]  # untyped base
             decode(value, Policy)
         except PoisonMessage as poison:
             self._dead.inc()
-            yield DEAD, dead_letter_row(_letter(value, ctx.timestamp(), poison))
+            yield DEAD, dead_letter_row(_letter(self._topic, value, ctx.timestamp(), poison))
         else:
             yield value
 
 
-def _letter(value: bytes, record_ms: int, poison: PoisonMessage) -> bytes:
+def _letter(topic: str, value: bytes, record_ms: int, poison: PoisonMessage) -> bytes:
     at_ms = max(0, record_ms)
     return encode(
         DeadLetter(
-            dead_id=dead_id(POLICY.name, value, at_ms),
+            dead_id=dead_id(topic, value, at_ms),
             at_ms=at_ms,
-            source_topic=POLICY.name,
+            source_topic=topic,
             reason=poison.reason,
             path=poison.path[:256],
             detail=poison.detail[:256],

@@ -270,14 +270,14 @@ def test_exits_count_commands_by_kind_and_turn_envelopes_into_rows() -> None:
 
 def test_a_policy_that_cannot_be_read_is_a_dead_letter() -> None:
     backend = Backend()
-    operator = opened(PolicyGate(), backend)
+    operator = opened(PolicyGate("staging-warmup.policy"), backend)
     good = encode(Policy(scope="*", section="plan", writer="w", version=1, at_ms=START_MS))
     context = Context(backend, watermark_ms=START_MS)
     assert list(operator.process_element(good, context)) == [good]
     ((tag, row),) = operator.process_element(good.replace(b'"plan"', b'"plans"'), context)
     assert tag is DEAD
     letter = decode(row[1], DeadLetter)
-    assert (letter.source_topic, letter.path) == ("warmup.policy", "$.section")
+    assert (letter.source_topic, letter.path) == ("staging-warmup.policy", "$.section")
 
 
 def test_accounting_of_a_shard_that_only_saw_dead_records_is_published() -> None:

@@ -87,8 +87,9 @@ def test_bad_input_is_dead_lettered_with_reason_and_path_and_never_restarts_the_
     told = {(letter.reason, letter.path, letter.size) for letter in deployment.outputs.dead.values()}
     for name, (record, reason, path) in bad.items():
         assert (reason, path, len(record)) in told, name
-    assert {"llm.telemetry", "warmup.policy"} <= {
-        letter.source_topic.removeprefix("jobs-") for letter in deployment.outputs.dead.values()
+    kafka = deployment.settings.kafka
+    assert {kafka.topic(TELEMETRY), kafka.topic(POLICY)} <= {
+        letter.source_topic for letter in deployment.outputs.dead.values()
     }
     assert deployment.restarts() == restarts
 
@@ -194,10 +195,23 @@ def test_a_policy_reaches_the_running_job_and_an_older_version_does_not_undo_it(
 def test_rewards_are_taken_and_do_not_count_as_requests(deployment: Deployment) -> None:
     deployment.at(1)
     before = deployment.settle()
+    known = set(deployment.outputs.dead)
+    topic = deployment.settings.kafka.topic(REWARDS)
     for index in range(10):
         reward = RewardEvent(
             event_id=f"reward-{index}-{uuid.uuid4().hex}", occurred_at_ms=now_ms(), tenant="t",
             query_sha256=query_sha256("q"), reward=0.5, source="judge", reward_model_version="1",
         )  # fmt: skip
-        deployment.send(encode(reward), REWARDS, at_ms=reward.occurred_at_ms)
+        deployment.send(encode(reward), REWARDS, at_ms=reward.occurred_at_ms, partition=0)
+    # Nothing acknowledges a reward: a bad one behind them, in the same partition, tells that they were read.
+    bad = b'{"schema":"reward_event/1"}'
+    deployment.send(bad, REWARDS, partition=0)
+    deployment.flush()
+
+    def dead() -> list[int]:
+        letters = deployment.outputs.dead.items()
+        return [letter.size for name, letter in letters if name not in known and letter.source_topic == topic]
+
+    deployment.wait(lambda: bool(dead()), "the dead letter of the bad reward")
+    assert dead() == [len(bad)]
     assert deployment.settle() == before
