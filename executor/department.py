@@ -91,6 +91,7 @@ class Department:
             patience=Patience(settings.attempts, settings.backoff_ms, settings.request_timeout_ms),
             now_ms=shared.ports.now_ms,
             frozen=shared.book.frozen,
+            cancelled=shared.cancelled.__contains__,
             used=self.pool.used,
             metrics=shared.metrics,
         )
@@ -114,7 +115,7 @@ class Department:
 
         return write
 
-    def _rate(self, scope: str, _pool: str) -> Rate:
+    def _rate(self, scope: str | None) -> Rate:
         settings, book = self._shared.tree.executor, self._shared.book
         if self._is_redis:
             return entry_rate(book, scope, self.intake.part, settings.time_scale, settings.quota_slack)

@@ -9,6 +9,7 @@ from itertools import islice
 
 from connectors.kafka.base import Consumer
 from connectors.redis.base import Ledger
+from connectors.redis.keys import ledger_key
 from executor.history import read_since
 from executor.memory import Published
 from schemas import PoisonMessage, StackFault, TransientFault, WarmupOutcome, decode
@@ -109,9 +110,13 @@ def decoded(values: Iterable[bytes | None]) -> Iterator[WarmupOutcome]:
         if value is None:
             continue
         try:
-            yield decode(value, WarmupOutcome)
-        except PoisonMessage as poison:
-            log.warning("an outcome could not be read: %s", poison)
+            outcome = decode(value, WarmupOutcome)
+            ledger_key(outcome.command_id, outcome.replica)
+            bytes.fromhex(outcome.outcome_id)
+        except (PoisonMessage, ValueError) as error:
+            log.warning("an outcome could not be read: %s", error)
+            continue
+        yield outcome
 
 
 def latest(outcomes: Iterable[WarmupOutcome]) -> Iterator[Entry]:

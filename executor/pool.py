@@ -25,11 +25,13 @@ from executor.settle import Settler
 from executor.waiting import WaitingLine
 from schemas import (
     Cancel,
+    DeadReason,
     Embedding,
     OutcomeReason,
     PoisonMessage,
     Prefix,
     StackFault,
+    StokerError,
     TransientFault,
     WarmupCommand,
     decode,
@@ -104,8 +106,35 @@ class Pool:
             batch = await self._inbox.get()
             for record, place in batch:
                 if self._tracker.held(place):
-                    await self._take(record, place)
+                    await self._taken(record, place)
             self._tools.metrics.level("stoker_executor_waiting_works", len(self._line), pool=self.name)
+
+    async def _taken(self, record: Record, place: Place) -> None:
+        """Takes a record; what breaks on it becomes a dead letter, since the next ones must not wait for a cure.
+
+        Raises:
+            StokerError: the fault lies outside this record; nothing of it is lost, for its offset stays uncommitted.
+        """
+        try:
+            await self._take(record, place)
+            return
+        except PoisonMessage as error:
+            poison = error
+        except StokerError:
+            raise
+        except Exception as error:
+            log.exception("command at %s/%s/%s cannot be admitted", record.topic, record.partition, record.offset)
+            poison = PoisonMessage(DeadReason.OUT_OF_RANGE, detail=f"not admitted: {type(error).__name__}")
+        await self._bury(record, poison)
+        order = next((order for order in self.orders if place in order.places), None)
+        if order is None:
+            self._tracker.finished(place)
+            return
+        for work in order.works:
+            if work.stage == "new":
+                self.used(work, Ending("failed", OutcomeReason.UNSUPPORTED))
+                work.stage = "settled"
+        self.settled(order)
 
     async def _take(self, record: Record, place: Place) -> None:
         command = await self._decoded(record)
@@ -130,21 +159,23 @@ class Pool:
             return decode(record.value, WarmupCommand)
         except PoisonMessage as poison:
             log.warning("command at %s/%s/%s not read: %s", record.topic, record.partition, record.offset, poison)
-            self._tools.metrics.count("stoker_executor_dead_letters_total", reason=poison.reason.value)
-            while True:
-                try:
-                    await self._tools.publisher.dead_letter(record, poison, self._tools.now_ms())
-                    return None
-                except TransientFault as fault:
-                    log.warning("dead letter not published yet: %s", fault)
-                    await asyncio.sleep(PAUSE_AFTER_FAULT_S)
+            await self._bury(record, poison)
+            return None
+
+    async def _bury(self, record: Record, poison: PoisonMessage) -> None:
+        self._tools.metrics.count("stoker_executor_dead_letters_total", reason=poison.reason.value)
+        while True:
+            try:
+                await self._tools.publisher.dead_letter(record, poison, self._tools.now_ms())
+                return
+            except TransientFault as fault:
+                log.warning("dead letter not published yet: %s", fault)
+                await asyncio.sleep(PAUSE_AFTER_FAULT_S)
 
     async def _admit(self, work: Work) -> None:
         command, tools = work.command, self._tools
         seen = await self._seen(work)
-        if not any(self._tracker.held(place) for place in work.order.places):
-            work.stage = "dropped"
-            self._close_if_done(work.order)
+        if self._gone(work):
             return
         if isinstance(command.target, Cancel) and seen != "ended":
             self._settler.settle(work, self._take_back(command), tools.now_ms())
@@ -170,7 +201,15 @@ class Pool:
             case Ending():
                 self._settler.settle(work, verdict, tools.now_ms())
             case Go():
-                await self._let_wait(work)
+                await self._let_wait(work, verdict.begun_before)
+
+    def _gone(self, work: Work) -> bool:
+        """Whether its partitions have gone elsewhere while Redis was asked; then it is dropped."""
+        if any(self._tracker.held(place) for place in work.order.places):
+            return False
+        work.stage = "dropped"
+        self._close_if_done(work.order)
+        return True
 
     async def _seen(self, work: Work) -> Seen:
         command_id, tools = work.command.command_id, self._tools
@@ -193,7 +232,7 @@ class Pool:
         command = work.command
         target = command.target
         units = max(target.tokens, command.cost.tokens) if isinstance(target, Prefix) else 1
-        if not self._tools.quota.take(command.scope, self.name, units, self._tools.now_ms()):
+        if not self._tools.quota.take(command.scope, units, self._tools.now_ms()):
             return False
         work.charged_tokens = units
         return True
@@ -203,17 +242,30 @@ class Pool:
         spent = ending.tokens_warmed if isinstance(work.command.target, Prefix) else int(ending.status == "applied")
         if ending.reason is OutcomeReason.UNVERIFIED or ending.status == "failed":
             spent = work.charged_tokens
-        self._tools.quota.give_back(work.command.scope, self.name, work.charged_tokens - spent)
+        self._tools.quota.give_back(work.command.scope, work.charged_tokens - spent)
         work.charged_tokens = 0
 
-    async def _let_wait(self, work: Work) -> None:
+    async def _let_wait(self, work: Work, begun_before: bool) -> None:
         if work.command.supersedes is not None:
             self.stop([work.command.supersedes], "cancelled")
             self._tools.cancelled.put(work.command.supersedes, None)
         await self._keep_content(work.command)
+        if self._gone(work):
+            return
+        overtaken = None if begun_before else self._overtaken(work.command)
+        if overtaken is not None:
+            self._end(work, overtaken)
+            return
         turned_away = self._line.put(work)
         if turned_away is not None:
             self._end(turned_away, Ending("rejected", OutcomeReason.QUEUE_FULL))
+
+    def _overtaken(self, command: WarmupCommand) -> Ending | None:
+        """A Cancel or a freeze that was heard while Redis was asked found nothing to stop yet: it counts here."""
+        if command.command_id in self._tools.cancelled:
+            return Ending("cancelled", OutcomeReason.CANCELLED)
+        reasons = self._tools.book.frozen(command.scope)
+        return Ending("rejected", OutcomeReason.FROZEN, error="; ".join(reasons)) if reasons else None
 
     async def _keep_content(self, command: WarmupCommand) -> None:
         """Makes the content live as long as the command may wait. If Redis is away the apply will say so."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 
-from connectors.kafka.base import Producer, Record
+from connectors.kafka.base import Delivery, Producer, Record
 from connectors.settings import KafkaSettings
 from schemas import DeadLetter, PoisonMessage, RefusedCommand, ReplicaSample, Residency, WarmupOutcome, encode
 from schemas.canonical import dead_id
@@ -38,23 +38,41 @@ class Publisher:
         self._producer = producer
         self._kafka = kafka
 
-    async def outcomes(self, outcomes: Sequence[WarmupOutcome]) -> None:
-        """Publishes outcomes; once it returns, all of them are in the topic.
+    async def outcomes(self, outcomes: Sequence[WarmupOutcome], dated: bool = True) -> list[WarmupOutcome]:
+        """Publishes outcomes; once it returns, all of them are in the topic but those that the broker refused.
+
+        Args:
+            dated: records get the time at which their work ended; else that of sending.
+
+        Returns:
+            Those that the broker refused.
 
         Raises:
             TransientFault: some may be missing; publish all of them again (`outcome_id` makes that harmless).
         """
-        await asyncio.to_thread(self._send_and_flush, list(outcomes))
+        return await asyncio.to_thread(self._send_and_wait, list(outcomes), dated)
 
-    def _send_and_flush(self, outcomes: list[WarmupOutcome]) -> None:
-        topic = self._kafka.topic(OUTCOMES)
-        deliveries = [
-            self._producer.send(topic, encode(outcome), key=outcome_key(outcome), timestamp_ms=outcome.finished_at_ms)
-            for outcome in outcomes
-        ]
+    def _send_and_wait(self, outcomes: list[WarmupOutcome], dated: bool) -> list[WarmupOutcome]:
+        refused, deliveries = [], []
+        for outcome in outcomes:
+            time_ms = outcome.finished_at_ms if dated else None
+            try:
+                deliveries.append((outcome, self._send_outcome(outcome, time_ms)))
+            except RefusedCommand as refusal:
+                log.error("the outcome of %s was refused: %s", outcome.command_id, refusal)
+                refused.append(outcome)
         # Not flush: it would also wait for, and raise for, what others of this process have sent.
-        for delivery in deliveries:
-            delivery.wait()
+        for outcome, delivery in deliveries:
+            try:
+                delivery.wait()
+            except RefusedCommand as refusal:
+                log.error("the outcome of %s was refused: %s", outcome.command_id, refusal)
+                refused.append(outcome)
+        return refused
+
+    def _send_outcome(self, outcome: WarmupOutcome, time_ms: int | None) -> Delivery:
+        topic = self._kafka.topic(OUTCOMES)
+        return self._producer.send(topic, encode(outcome), key=outcome_key(outcome), timestamp_ms=time_ms)
 
     async def residency(self, states: Iterable[Residency]) -> None:
         """Queues residency deltas.

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from connectors.engines.events import BlocksCleared, BlocksRemoved, BlocksStored, Gap, KvEvent
-from connectors.engines.residency import BlockView
+from connectors.engines.residency import ReplicaView
 from schemas import Residency
 from schemas.residency import ResidencySource
 
@@ -54,7 +54,7 @@ class ResidencyBook:
         self._bound = bound
         self._seq_us = seq_us
         self._seq = 0
-        self._view = BlockView()
+        self._view = ReplicaView()
         self._watched: OrderedDict[tuple[str, str], Watched] = OrderedDict()
         self._hearing = False
         self._dirty = False
@@ -86,7 +86,14 @@ class ResidencyBook:
 
     def on_restart(self) -> None:
         """The engine lives anew: nothing is resident."""
-        self.on_event(Gap(0, 0))
+        self._view.restart()
+        self._hearing = True
+        self._forget_reports()
+        self._dirty = True
+
+    def expect(self, ranks: Iterable[int]) -> None:
+        """The replica has these data-parallel ranks; before all are heard of, its events are no full account."""
+        self._view.expect(ranks)
 
     def _forget_reports(self) -> None:
         for watched in self._watched.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Coroutine
 from typing import Any
@@ -16,12 +17,13 @@ from executor.settings import ExecutorTree
 from executor.shared import Shared
 from executor.speaker import Speaker
 from executor.tail import Heard, Tail
-from executor.tasks import ended
-from schemas import Cancel, Policy, Prefix, WarmupCommand, topics
+from executor.tasks import because, ended, failure_of
+from schemas import Cancel, Policy, Prefix, StackFault, WarmupCommand, topics
 
 log = logging.getLogger(__name__)
 
 LEAVE_S = 10.0
+LOOK_EVERY_S = 0.5
 CAUGHT_UP_S = 30.0
 
 
@@ -61,14 +63,30 @@ class Executor:
         """Lives until `stop` is set, then drains.
 
         Raises:
+            StackFault: a part of it has ended.
             StackFault, TransientFault, BrokenConfiguration: it could not begin.
         """
         try:
             await self.begin()
             log.info("ready", extra={"fields": {"holder": self._shared.holder, "pools": list(self.tree.pools)}})
-            await stop.wait()
+            await self._stopped_or_broken(stop)
         finally:
             await self.drain()
+
+    async def _stopped_or_broken(self, stop: asyncio.Event) -> None:
+        """Returns when `stop` is set.
+
+        Raises:
+            StackFault: a part has ended that does not come back by itself. Going on without it would look alive and do
+                half of the work; whoever supervises the process starts it anew.
+        """
+        while not stop.is_set():
+            broken = self.broken()
+            if broken:
+                raise StackFault(f"the executor cannot go on: {'; '.join(broken)}; start it again (its log says more)")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await stop.wait()
 
     async def begin(self) -> None:
         """Steps 1 and 2, then everything that works side by side; commands are read last."""
@@ -84,9 +102,11 @@ class Executor:
         self._spawn(self._shared.keeper.run())
         for department in self._departments:
             self._spawn(department.settler.run())
-            self._takers.append(asyncio.create_task(department.pool.run()))
-            self._takers.append(asyncio.create_task(department.workers.run()))
-        await asyncio.to_thread(self._tail.caught_up.wait, CAUGHT_UP_S)
+            name = department.name
+            self._takers.append(asyncio.create_task(department.pool.run(), name=f"admission of {name}"))
+            self._takers.append(asyncio.create_task(department.workers.run(), name=f"workers of {name}"))
+        if not await asyncio.to_thread(self._tail.caught_up.wait, CAUGHT_UP_S):
+            log.warning("the tail has not caught up in %.0f s: a Cancel of before may not be known yet", CAUGHT_UP_S)
         for department in self._departments:
             department.intake.start()
         self.ready = True
@@ -117,11 +137,11 @@ class Executor:
         """What has ended and does not come back by itself; empty while the process is worth keeping."""
         if not self.ready:
             return []
-        found = [f"intake of {d.name}" for d in self._departments if not d.intake.alive]
-        found += ["policy feed"] if not self._policy.alive else []
-        found += ["tail"] if not self._tail.alive else []
-        found += [f"watch of {replica}" for replica in self._speaker.broken]
-        return found + [task.get_name() for task in (*self._tasks, *self._takers) if task.done()]
+        found = [because(f"intake of {d.name}", d.intake.failure) for d in self._departments if not d.intake.alive]
+        found += [because("policy feed", self._policy.failure)] if not self._policy.alive else []
+        found += [because("tail", self._tail.failure)] if not self._tail.alive else []
+        tasks = (*self._tasks, *self._takers, *self._speaker.tasks)
+        return found + [because(task.get_name(), failure_of(task)) for task in tasks if task.done()]
 
     def unready(self) -> list[str]:
         """Why it does not take commands now; empty when it does."""
@@ -147,11 +167,18 @@ class Executor:
 
     def _hear(self, heard: list[Heard]) -> None:
         for message in heard:
-            if isinstance(message, WarmupCommand):
-                self._hear_command(message)
-            else:
-                self._shared.published.add(message.outcome_id)
-                self._speaker.hear(message)
+            try:
+                self._hear_one(message)
+            except Exception:
+                # One record that nobody can use must not take those behind it along.
+                log.exception("the tail heard something unusable")
+
+    def _hear_one(self, message: Heard) -> None:
+        if isinstance(message, WarmupCommand):
+            self._hear_command(message)
+        else:
+            self._shared.published.add(message.outcome_id)
+            self._speaker.hear(message)
 
     def _hear_command(self, command: WarmupCommand) -> None:
         self._remember(command)

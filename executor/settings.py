@@ -30,8 +30,9 @@ class ExecutorSettings(Section):
     engines: tuple[EngineSettings, ...] = Field(
         default=(), description="The replicas that it warms. Every executor of a pool lists all replicas of the pool."
     )
-    salts: Mapping[str, SecretRef] = Field(
-        default_factory=dict, description="Cache salts by the salt_ref that commands name: a reference to each salt."
+    salts: Mapping[str, Mapping[str, SecretRef]] = Field(
+        default_factory=dict,
+        description="Cache salts: by scope, then by the salt_ref that its commands name, a reference to each salt.",
     )
     redis_pools: bool = Field(default=True, description="Whether it also serves the caches in Redis (redis:<pool>).")
     time_scale: float = Field(

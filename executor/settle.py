@@ -27,6 +27,7 @@ outcome_log = logging.getLogger("executor.outcome")
 
 BATCH = 200
 PAUSE_AFTER_FAULT_S = 0.25
+PAUSE_AFTER_REFUSAL_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -99,14 +100,19 @@ class Settler:
                 self._idle.set()
 
     async def _publish(self, outcomes: list[WarmupOutcome]) -> None:
-        begun = time.monotonic()
-        while True:
+        begun, missing, dated = time.monotonic(), outcomes, True
+        while missing:
             try:
-                await self._publisher.outcomes(outcomes)
-                break
+                missing = await self._publisher.outcomes(missing, dated)
             except TransientFault as fault:
                 log.warning("outcomes not published yet: %s", fault)
                 await asyncio.sleep(PAUSE_AFTER_FAULT_S)
+                continue
+            if missing:
+                # A broker refuses times that are far from its own: first the time of sending instead of the time of
+                # ending, then patience, since only a clock that is set right helps.
+                await asyncio.sleep(PAUSE_AFTER_FAULT_S if dated else PAUSE_AFTER_REFUSAL_S)
+                dated = False
         self._metrics.observe("stoker_executor_publish_seconds", time.monotonic() - begun)
         for outcome in outcomes:
             self._published.add(outcome.outcome_id)

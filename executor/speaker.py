@@ -59,9 +59,9 @@ class Speaker:
             watch[0].offer(Prefixed(command, outcome))
 
     @property
-    def broken(self) -> list[str]:
-        """Replicas whose watch ended by a mistake of ours."""
-        return [replica for replica, (_, task) in self._watches.items() if task.done()]
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """The watches that should be running."""
+        return [task for _, task in self._watches.values()]
 
     def _speak_for(self, replica: str) -> None:
         shared, engine = self._shared, self._engines[replica]

@@ -32,3 +32,13 @@ async def side_by_side(works: Iterable[Coroutine[Any, Any, None]]) -> None:
         await asyncio.gather(*tasks)
     finally:
         await ended(tasks)
+
+
+def failure_of(task: asyncio.Task[Any]) -> BaseException | None:
+    """What ended a task, if an exception did."""
+    return task.exception() if task.done() and not task.cancelled() else None
+
+
+def because(what: str, failure: BaseException | None) -> str:
+    """What has ended, and why as far as it is known; for a person."""
+    return f"{what} ended" if failure is None else f"{what} ended: {type(failure).__name__}: {failure}"

@@ -24,8 +24,7 @@ from schemas import (
     RefusedCommand,
     ReplicaSample,
     Residency,
-    StackFault,
-    TransientFault,
+    StokerError,
     WarmupCommand,
     WarmupOutcome,
 )
@@ -97,7 +96,7 @@ class ReplicaWatch:
             begun = time.monotonic()
             try:
                 await self._publisher.sample(await self._sample())
-            except (TransientFault, RefusedCommand) as fault:
+            except StokerError as fault:
                 log.warning("sample of %s not published: %s", self.replica, fault)
             pause = self._settings.telemetry_ms / 1000 - (time.monotonic() - begun)
             await asyncio.sleep(max(0.05, pause))
@@ -107,7 +106,7 @@ class ReplicaWatch:
         try:
             async with asyncio.timeout(max(1.0, self._settings.telemetry_ms / 1000)):
                 metrics = await self._engine.metrics()
-        except (TransientFault, RefusedCommand, TimeoutError):
+        except (StokerError, TimeoutError):
             metrics = None
         before = self._sampler.incarnations.name
         sample = self._sampler.sample(metrics, self._now_ms(), self._allocations_per_s())
@@ -128,12 +127,14 @@ class ReplicaWatch:
     async def _follow_forever(self) -> None:
         while True:
             try:
+                able = await self._engine.capabilities()
+                self._book.expect(source.rank for source in able.event_sources)
                 async for event in self._engine.kv_events():
                     self._book.on_event(event)
                     self._changed.set()
                 # The engine has no events, or does not yet know that it has.
                 await asyncio.sleep(LOOK_AGAIN_S)
-            except (TransientFault, RefusedCommand) as fault:
+            except StokerError as fault:
                 log.warning("KV events of %s: %s", self.replica, fault)
                 await asyncio.sleep(PAUSE_AFTER_FAULT_S)
 
@@ -142,8 +143,11 @@ class ReplicaWatch:
             prefixed = await self._prefixes.get()
             try:
                 watched = await self._watched(prefixed)
-            except (TransientFault, RefusedCommand, StackFault, Unusable) as fault:
+            except (StokerError, Unusable) as fault:
                 log.warning("%s on %s is not watched: %s", prefixed.command.target_key, self.replica, fault)
+                continue
+            except Exception:
+                log.exception("%s on %s is not watched", prefixed.command.target_key, self.replica)
                 continue
             self._book.watch(watched)
             self._metrics.level("stoker_executor_watched_prefixes", len(self._book), replica=self.replica)
@@ -159,7 +163,11 @@ class ReplicaWatch:
         else:
             assert isinstance(prompt, Tokens)
             ids = tuple(prompt.ids)
-        salt = self._salts.find(target.render.salt_ref) if target.render.salt_ref is not None else None
+        salt = None
+        if target.render.salt_ref is not None:
+            salt = self._salts.find(command.scope, target.render.salt_ref)
+            if salt is None:
+                raise RefusedCommand("its salt_ref is not one of its scope in executor.salts")
         inherited = outcome.finished_at_ms < self._began_ms
         reported = 0 if inherited else outcome.tokens_warmed + outcome.tokens_already_resident
         return Watched(
@@ -194,5 +202,5 @@ class ReplicaWatch:
         self._metrics.count("stoker_executor_residency_total", len(states), replica=self.replica)
         try:
             await self._publisher.residency(states)
-        except (TransientFault, RefusedCommand) as fault:
+        except StokerError as fault:
             log.warning("residency of %s not published: %s", self.replica, fault)

@@ -39,6 +39,7 @@ class WorkerTools:
 
     Attributes:
         frozen: the reasons why a scope may not act now.
+        cancelled: whether a command was taken back.
         used: told what a work was charged and how it ended, so that what was not spent is given back.
     """
 
@@ -52,6 +53,7 @@ class WorkerTools:
     patience: Patience
     now_ms: Callable[[], int]
     frozen: Callable[[str], tuple[str, ...]]
+    cancelled: Callable[[str], bool]
     used: Callable[[Work, Ending], None]
     metrics: MetricSink = SILENT
 
@@ -125,6 +127,8 @@ class Workers:
         command, tools = work.command, self._tools
         if tools.now_ms() >= command.expires_at_ms:
             return late(taken_over)
+        if not taken_over and tools.cancelled(command.command_id):
+            return Ending("cancelled", OutcomeReason.CANCELLED)
         reasons = tools.frozen(command.scope)
         if reasons and not taken_over:
             return Ending("rejected", OutcomeReason.FROZEN, error="; ".join(reasons))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 from connectors.engines.events import BlocksCleared, BlocksRemoved, BlocksStored, Gap, KvEvent
@@ -78,6 +78,48 @@ class BlockView:
     def _clear(self) -> None:
         self._child.clear()
         self._edges.clear()
+
+
+class ReplicaView:
+    """What a whole replica's events say: one `BlockView` for each data-parallel rank, for each has its own cache.
+
+    A prompt is as resident as on the rank that has most of it.
+    """
+
+    def __init__(self) -> None:
+        self._ranks: dict[int, BlockView] = {}
+
+    def __len__(self) -> int:
+        """Blocks known to be resident on any rank."""
+        return sum(map(len, self._ranks.values()))
+
+    def expect(self, ranks: Iterable[int]) -> None:
+        """There are these ranks, whether something was heard of them or not."""
+        for rank in ranks:
+            self._ranks.setdefault(rank, BlockView())
+
+    def apply(self, event: KvEvent) -> None:
+        """Take one event over; it touches its own rank only."""
+        self._ranks.setdefault(event.rank, BlockView()).apply(event)
+
+    def restart(self) -> None:
+        """The engine lives anew: nothing is resident on any rank, as far as is known."""
+        for rank, view in self._ranks.items():
+            view.apply(Gap(0, 0, rank))
+
+    @property
+    def complete(self) -> bool:
+        """Whether the view of every rank is complete."""
+        return bool(self._ranks) and all(view.complete for view in self._ranks.values())
+
+    @property
+    def block_tokens(self) -> int | None:
+        """Tokens of a block; None before one was heard of."""
+        return next((view.block_tokens for view in self._ranks.values() if view.block_tokens is not None), None)
+
+    def resident_tokens(self, token_ids: Sequence[int], adapter: str | None = None, salt: str | None = None) -> int:
+        """See `BlockView.resident_tokens`; the most that one rank has."""
+        return max((view.resident_tokens(token_ids, adapter, salt) for view in self._ranks.values()), default=0)
 
 
 def _root(adapter: str | None, salt: str | None) -> bytes:

@@ -39,9 +39,11 @@ class PrefixApplier:
             return Ending("skipped", OutcomeReason.BELOW_BLOCK, error=f"{target.tokens} tokens, a block has {block}")
         salt = None
         if target.render.salt_ref is not None:
-            salt = self.salts.find(target.render.salt_ref)
+            salt = self.salts.find(command.scope, target.render.salt_ref)
             if salt is None:
-                return Ending("rejected", OutcomeReason.UNSUPPORTED, error="salt_ref is not in this executor's store")
+                return Ending(
+                    "rejected", OutcomeReason.UNSUPPORTED, error="salt_ref is not one of this scope in executor.salts"
+                )
         if await engine.is_sleeping():
             return Ending("skipped", OutcomeReason.ENGINE_SLEEPING)
         try:

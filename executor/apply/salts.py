@@ -9,18 +9,25 @@ from connectors.settings import SecretRef
 
 
 class SaltStore:
-    """Salts by `salt_ref`, revealed once at start: a missing secret is a mistake of set-up, not of a command.
+    """Salts by scope and `salt_ref`, revealed once at start: a missing secret is a mistake of set-up, not of a command.
+
+    A salt is its scope's own: if the name were enough, a command of one scope could warm text in another's
+    salted space.
 
     Args:
-        references: where each salt lies.
+        references: where each salt lies, by scope and then by name.
 
     Raises:
         BrokenConfiguration: a reference leads nowhere.
     """
 
-    def __init__(self, references: Mapping[str, SecretRef]) -> None:
-        self._salts = {name: Salt(reference.reveal()) for name, reference in references.items()}
+    def __init__(self, references: Mapping[str, Mapping[str, SecretRef]]) -> None:
+        self._salts = {
+            (scope, name): Salt(reference.reveal())
+            for scope, named in references.items()
+            for name, reference in named.items()
+        }
 
-    def find(self, salt_ref: str) -> Salt | None:
-        """The salt, or None where this executor was given none of that name."""
-        return self._salts.get(salt_ref)
+    def find(self, scope: str, salt_ref: str) -> Salt | None:
+        """The salt, or None where this executor was given none of that name for that scope."""
+        return self._salts.get((scope, salt_ref))

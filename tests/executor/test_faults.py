@@ -90,7 +90,8 @@ def test_executors_killed_at_random(city: Town, chance: random.Random) -> None:
 @pytest.mark.parametrize("with_data", [True, False], ids=["with its data", "without its data"])
 def test_redis_killed_at_random(city: Town, own_redis, chance: random.Random, with_data: bool) -> None:
     redis, folder = own_redis
-    process = city.executor()
+    # Patient for as long as Redis may take to start on a loaded machine: with few attempts `failed` would be right.
+    process = city.executor(attempts=20, backoff_ms=200)
     for _ in range(fault_rounds()):
         commands = trickle(city, chance)
         time.sleep(chance.uniform(0.0, 1.0))

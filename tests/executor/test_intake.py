@@ -12,10 +12,10 @@ from executor.intake import Intake
 class Forgotten(MemoryConsumer):
     """A member whose leader did not know the topic: it is in the group, with nothing, for good."""
 
-    def subscribe(self, topics, listener=None) -> None:
+    def subscribe(self, _topics, listener=None) -> None:
         listener.assigned(frozenset())
 
-    def poll(self, timeout_ms, max_records=500):
+    def poll(self, *_):
         time.sleep(0.01)
         return []
 

@@ -165,11 +165,11 @@ def test_settings_name_what_is_wrong(tmp_path: Path) -> None:
     file.write_text(twice)
     with pytest.raises(BrokenConfiguration, match="twice"):
         load(ExecutorTree, file)
-    file.write_text(twice[: len(twice) // 2] + '[executor.salts]\nacme = "env:ACME_SALT"\n')
+    file.write_text(twice[: len(twice) // 2] + '[executor.salts]\nacme = { main = { env = "ACME_SALT" } }\n')
     tree = load(ExecutorTree, file)
     assert tree.pools == ("gpu", "redis:main")
     assert tree.replicas_of("gpu") == ("r0",)
-    assert tree.executor.salts["acme"].env == "ACME_SALT"
+    assert tree.executor.salts["acme"]["main"].env == "ACME_SALT"
 
 
 def test_a_log_line_is_json_with_its_fields() -> None:

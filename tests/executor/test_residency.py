@@ -97,3 +97,21 @@ def test_the_prefix_warmed_longest_ago_is_dropped() -> None:
     it.watch(watched("prefix:a"))
     it.watch(watched("prefix:b"))
     assert [key for key, _, _ in told(it)] == ["prefix:b"]
+
+
+def test_each_rank_has_a_view_of_its_own() -> None:
+    it = book()
+    it.expect([0, 1])
+    it.on_event(BlocksCleared(rank=0))
+    it.on_event(BlocksStored((1, 2, 3), None, IDS, 16, None, None, rank=0))
+    it.watch(watched())
+    other = watched("prefix:b", reported=32, ids=tuple(range(500, 548)))
+    it.watch(other)
+    assert told(it) == [("prefix:a", 48, "events"), ("prefix:b", 32, "applied")], "rank 1 may hold what rank 0 lacks"
+    it.on_event(BlocksRemoved((1, 2, 3), rank=1))
+    it.on_event(Gap(3, 9, rank=1))
+    assert told(it) == [("prefix:b", 0, "events")], "rank 0 still has its blocks"
+    it.on_event(BlocksCleared(rank=1))
+    assert told(it) == []
+    it.on_restart()
+    assert told(it) == [("prefix:a", 0, "events")]

@@ -115,20 +115,32 @@ def test_named_replicas_are_taken_as_they_are() -> None:
 
 
 def test_a_bucket_spends_refills_and_never_stops_a_single_large_one() -> None:
-    quota = Quota(lambda _scope, _pool: Rate(per_s=10, burst_s=10))
-    assert quota.take("a", "p", 60, 0)
-    assert not quota.take("a", "p", 60, 1_000)
-    assert quota.take("b", "p", 60, 1_000)
-    assert quota.take("a", "p", 50, 1_000)
-    assert quota.take("c", "p", 500, 0), "longer than the burst, on a full bucket"
-    assert not quota.take("c", "p", 1, 10_000), "it left a debt"
-    quota.give_back("c", "p", 500)
-    assert quota.take("c", "p", 1, 10_000)
+    quota = Quota(lambda scope: Rate(per_s=10_000 if scope is None else 10, burst_s=10))
+    assert quota.take("a", 60, 0)
+    assert not quota.take("a", 60, 1_000)
+    assert quota.take("b", 60, 1_000)
+    assert quota.take("a", 50, 1_000)
+    assert quota.take("c", 500, 0), "longer than the burst, on a full bucket"
+    assert not quota.take("c", 1, 10_000), "it left a debt"
+    quota.give_back("c", 500)
+    assert quota.take("c", 1, 10_000)
+
+
+def test_many_scopes_together_cannot_spend_more_than_the_pool_may() -> None:
+    book = PolicyBook()
+    quota = Quota(lambda scope: prefill_rate(book, scope, 1, part=1, time_scale=1, slack=2))
+    whole = prefill_rate(book, None, 1, part=1, time_scale=1, slack=2)
+    one = whole.full / 10
+    spent = sum(one for number in range(50) if quota.take(f"scope {number}", one, 0))
+    assert one * 9 <= spent <= whole.full
+    assert not quota.take("yet another", one, 0)
+    quota.give_back("scope 0", one)
+    assert quota.take("yet another", one, 0)
 
 
 def test_nothing_can_be_spent_of_a_share_of_nothing() -> None:
-    quota = Quota(lambda _scope, _pool: Rate(per_s=0, burst_s=10))
-    assert not quota.take("a", "p", 0, 0)
+    quota = Quota(lambda scope: Rate(per_s=1 if scope is None else 0, burst_s=10))
+    assert not quota.take("a", 0, 0)
 
 
 def test_rates_follow_the_policy_and_the_share_of_partitions() -> None:

@@ -143,12 +143,16 @@ async def test_content_that_is_missing_or_wrong_is_not_sent(world) -> None:
 
 async def test_a_salt_that_is_not_in_the_store_is_refused(world, monkeypatch) -> None:
     monkeypatch.setenv("ACME_SALT", "pepper")
-    await world.start(salts={"acme-salt": "env:ACME_SALT"})
+    await world.start(salts={"acme": {"acme-salt": "env:ACME_SALT"}})
     salted = world.warm(world.prefix(LONG, render=Render(template_sha="t", salt_ref="acme-salt")))
     unknown = world.warm(world.prefix(LONG, render=Render(template_sha="t", salt_ref="other")))
-    world.send(salted, unknown)
+    render = Render(template_sha="t", salt_ref="acme-salt")
+    foreign = world.warm(world.prefix(LONG, scope="globex", render=render), scope="globex")
+    world.send(salted, unknown, foreign)
     assert (await world.outcome(salted)).status == "applied"
-    assert ((o := await world.outcome(unknown)).status, o.reason) == ("rejected", "unsupported")
+    for refused in (unknown, foreign):
+        assert ((o := await world.outcome(refused)).status, o.reason) == ("rejected", "unsupported")
+        assert "executor.salts" in o.error
     assert [request.salted for request in world.engines["r0"].requests] == [True]
     states = await world.until(lambda: world.residency(salted.target_key))
     assert states[-1].resident_tokens == 32
