@@ -204,7 +204,7 @@ class EmbeddingPlanner:
         config, plan = self._config, policy.plan(record.scope)
         repeat_ms = config.scaled(plan.embedding_repeat_ms)
         demand = self._queue.demand(record.scope, record.query, at_ms)
-        rate_per_s = self._queue.rate_per_s(demand)
+        rate_per_s = self._queue.rate_per_s(record.scope, demand)
         worth = Worth(
             p_asked=-math.expm1(-rate_per_s * config.scaled(config.horizon_ms) / 1000),
             p_absent=1.0,

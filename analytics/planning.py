@@ -17,7 +17,6 @@ from analytics.budget import Budget
 from analytics.choosing import Choice, choose
 from analytics.commands import Allowance, Draft, Issuer, priority_of
 from analytics.crowds import CrowdWatch
-from analytics.decay import Decay
 from analytics.embedding_planning import EmbeddingPlanner
 from analytics.envelopes import Embedded, Partial, Tag, body_of, open_as, seal, tag_of
 from analytics.memory import TargetMemory, kept_share
@@ -77,8 +76,7 @@ class Planner:
         self._fleet = Fleet(config.stale_ms, Section(store, "p"))
         self._window = MinuteWindow(config.scaled_pane_ms, Section(store, "i"))
         self._crowds = CrowdWatch(self._window, Section(store, "f"))
-        decay = Decay.mean_life(config.scaled(300_000))
-        self._queue = DemandQueue(decay, Section(store, "q"), Section(store, "u"))
+        self._queue = DemandQueue(Section(store, "q"), Section(store, "u"))
         self._prefixes = PrefixPlanner(config, self._memory, Section(store, "x"))
         self._embeddings = EmbeddingPlanner(config, self._memory, self._queue, Section(store, "k"))
         self._next_timer_ms: int | None = None
@@ -110,7 +108,7 @@ class Planner:
             self._arm(watermark_ms, self._prefixes.on_candidates(body_of(envelope)))
             return []
         if tag == Tag.PARTIAL:
-            self._on_partial(open_as(envelope, Partial), watermark_ms)
+            self._on_partial(open_as(envelope, Partial), watermark_ms, policy)
             return []
         if tag == Tag.EMBEDDED:
             return self._on_embedded(open_as(envelope, Embedded), watermark_ms, wall_ms, policy)
@@ -156,7 +154,7 @@ class Planner:
         self._on_outcome(message, policy)
         return []
 
-    def _on_partial(self, partial: Partial, watermark_ms: int) -> None:
+    def _on_partial(self, partial: Partial, watermark_ms: int, policy: PolicyBook) -> None:
         queries = partial.dimension == "query"
         if queries and not self._redis and self._config.redis_pool:
             return
@@ -168,10 +166,11 @@ class Planner:
         if queries and self._redis:
             counted = {key.key: key.count for key in before.top}
             middle_ms = partial.pane_start_ms + self._config.scaled_pane_ms // 2
+            mean_life_ms = self._config.scaled(policy.score(partial.scope).decay_ms)
             for key in partial.top:
                 arrivals = key.count - counted.get(key.key, 0)
                 if arrivals > 0:
-                    self._queue.add(partial.scope, key.key, arrivals, middle_ms)
+                    self._queue.add(partial.scope, key.key, arrivals, middle_ms, mean_life_ms)
         self._arm(watermark_ms, partial.at_ms)
 
     def _on_outcome(self, outcome: WarmupOutcome, policy: PolicyBook) -> None:
@@ -370,7 +369,7 @@ class Planner:
             "p": self._fleet.restore,
             "q": self._queue.restore,
             "t": self._memory.restore,
-            "u": self._queue.restore_sorting,
+            "u": self._queue.restore_queue,
             "x": self._prefixes.restore,
             "y": self._budget.restore,
         }

@@ -38,10 +38,13 @@ class FocusPolicy:
 class ScorePolicy:
     """Section `score`: the dynamic score of a query (D6, spec)."""
 
-    alpha: float = knob(0.7, "Weight of the reward half in any other domain.", low=0, high=1)
-    alpha_ecommerce: float = knob(0.85, "Weight of the reward half in domain e-commerce.", low=0, high=1)
-    alpha_news: float = knob(0.6, "Weight of the reward half in domain news.", low=0, high=1)
-    decay_ms: int = knob(300_000, "Time after which an arrival counts 1/e.", unit="ms", low=1000, high=86_400_000)
+    decay_ms: int = knob(
+        300_000,
+        "Time after which an arrival counts 1/e.",
+        unit="ms",
+        low=1000,
+        high=86_400_000,
+    )
     queue: int = knob(1000, "How many queries a scope's queue keeps.", unit="queries", low=1, high=100_000)
     sort_ms: int = knob(30_000, "How often the queue is sorted again.", unit="ms", low=1000, high=3_600_000)
     drop_below: float = knob(0.25, "A score below this leaves the queue.", low=0, high=1)
@@ -90,7 +93,6 @@ class PlanPolicy:
         5_000, "How long before its residency ends a target may be warmed again.", unit="ms", low=0, high=600_000
     )
     copies: int = knob(1_000, "On how many replicas a prefix is warmed, at most.", unit="replicas", low=1, high=10_000)
-    min_p_asked: float = knob(0.2, "A prefix less likely to be asked for within its horizon is left.", low=0, high=1)
     min_saved_ms: float = knob(
         1.0,
         "A prefix whose expected saving is below this is left; shortened by time_scale.",

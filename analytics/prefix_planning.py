@@ -144,7 +144,7 @@ class PrefixPlanner:
         """A draft for a hot prefix that one replica has just lost; None where it is not hot, not ready, or too soon."""
         plan = policy.plan(scope)
         hot = self._hot.get(scope, {}).get(key)
-        if hot is None or hot.tokens < ready.block_tokens or hot.candidate.p_asked < plan.min_p_asked:
+        if hot is None or hot.tokens < ready.block_tokens:
             return None
         if not plan.rewarm or not plan.prefixes or policy.frozen(scope) or replica not in ready.names:
             return None
@@ -206,7 +206,7 @@ class PrefixPlanner:
                     lapse_ms = min(lapse_ms, free_ms)
                     continue
                 attempt = target.next_attempt(now, at_ms)
-            if tokens < ready.block_tokens or candidate.p_asked < plan.min_p_asked:
+            if tokens < ready.block_tokens:
                 continue
             prior = p_absent_prior(candidate.rate_per_s, replicas, stay_ms)
             hits = candidate.p_asked * p_absent(replicas - len(missing), len(missing), prior)

@@ -39,7 +39,7 @@ class PrefixConfig:
     )
     min_tokens: int = knob(16, "A shorter prefix fills no block of any replica.", unit="tokens", low=1, high=1_048_576)
     min_p_asked: float = knob(
-        0.3, "A node less likely to be asked for within the horizon is no candidate.", low=0.001, high=0.999
+        0.3, "A prefix less likely to be asked for within the horizon is no candidate.", low=0.001, high=0.999
     )
     trunk_share: float = knob(0.5, "Share of requests from which on a segment is trunk.", low=0.01, high=1)
     time_scale: float = knob(1.0, "How much faster than the calendar event time runs.", low=0.01, high=10_000)

@@ -9,15 +9,7 @@ import heapq
 import math
 
 from analytics.decay import EMPTY, Decay
-from analytics.policy import ScorePolicy
 from analytics.records import Record, Section, pack, path, unpack
-
-
-def alpha_of(domain: str | None, policy: ScorePolicy) -> float:
-    """Weight of the reward half in a domain."""
-    if domain == "e-commerce":
-        return policy.alpha_ecommerce
-    return policy.alpha_news if domain == "news" else policy.alpha
 
 
 def compute_dynamic_score(reward: float | None, demand: float, demand_p99: float, alpha: float = 0.7) -> float:
@@ -25,9 +17,9 @@ def compute_dynamic_score(reward: float | None, demand: float, demand_p99: float
 
     Args:
         reward: in [0, 1]; None while none is known, then demand alone is the score.
-        demand: Σ exp(−age / 300 s) over the query's arrivals.
+        demand: Σ exp(−age / mean life) over the query's arrivals.
         demand_p99: 99th percentile of the demands of the scope's queries.
-        alpha: see `alpha_of`.
+        alpha: weight of the reward half.
 
     >>> compute_dynamic_score(0.5, 3.0, 6.0)
     0.5
@@ -54,91 +46,137 @@ class DemandRecord(Record, frozen=True, array_like=True):
 
 
 class QueueRecord(Record, frozen=True, array_like=True):
-    """What the last sorting of a scope's queue found."""
+    """A scope's queue as it is kept: how fast it fades, and what its last sorting found, if there was one."""
 
     scope: str
-    sorted_ms: int
+    mean_life_ms: int
+    sorted_ms: int | None
     p99_level: float
 
 
-class DemandQueue:
-    """Decayed demand of the queries of every scope; each scope's queue is cut to its best every `sort_ms`."""
+class _Queue:
+    """One scope's queue: a level a query."""
 
-    def __init__(self, decay: Decay, store: Section, sortings: Section) -> None:
-        self._decay = decay
+    def __init__(self) -> None:
+        self.levels: dict[str, float] = {}
+        self.sorted_ms: int | None = None
+        self.p99 = EMPTY
+
+    def fade(self, mean_life_ms: int) -> None:
+        """Sets how fast it fades; says nothing about the levels that it holds."""
+        self.mean_life_ms = mean_life_ms
+        self.decay = Decay.mean_life(mean_life_ms)
+
+
+class DemandQueue:
+    """Decayed demand of the queries of every scope; each scope's queue is cut to its best every `sort_ms`.
+
+    How fast a scope's demand fades may change while it runs: the demand of that moment is kept.
+    """
+
+    def __init__(self, store: Section, queues: Section) -> None:
         self._store = store
-        self._sortings = sortings
-        self._levels: dict[str, dict[str, float]] = {}
-        self._sorted: dict[str, tuple[int, float]] = {}
+        self._queue_store = queues
+        self._queues: dict[str, _Queue] = {}
 
     def __bool__(self) -> bool:
-        return any(self._levels.values())
+        return any(queue.levels for queue in self._queues.values())
 
-    def add(self, scope: str, query: str, arrivals: float, at_ms: int) -> None:
-        """Counts arrivals of a query."""
-        levels = self._levels.setdefault(scope, {})
-        level = levels[query] = self._decay.added(levels.get(query, EMPTY), arrivals, at_ms)
-        self._store.put(path(scope, query), pack(DemandRecord(1, scope, query, level)))
+    def add(self, scope: str, query: str, arrivals: float, at_ms: int, mean_life_ms: int) -> None:
+        """Counts arrivals of a query.
+
+        Args:
+            mean_life_ms: after which time an arrival counts 1/e, scaled.
+        """
+        queue = self._queues.get(scope)
+        if queue is None:
+            queue = self._queues[scope] = _Queue()
+            queue.fade(mean_life_ms)
+            self._write(scope, queue)
+        elif queue.mean_life_ms != mean_life_ms:
+            self._rebase(scope, queue, mean_life_ms, at_ms)
+        level = queue.levels[query] = queue.decay.added(queue.levels.get(query, EMPTY), arrivals, at_ms)
+        self._put(scope, query, level)
 
     def sort(self, at_ms: int, every_ms: int, scope: str, keep: int, drop_below: float) -> None:
         """Sorts a scope's queue again if it is due: finds the 99th percentile and drops what scores too low."""
-        sorted_ms, _ = self._sorted.get(scope, (-every_ms, EMPTY))
-        levels = self._levels.get(scope)
-        if not levels or at_ms < sorted_ms + every_ms:
+        queue = self._queues.get(scope)
+        if queue is None or (queue.sorted_ms is not None and at_ms < queue.sorted_ms + every_ms):
             return
-        p99 = percentile_99(list(levels.values()))
+        levels = queue.levels
+        p99 = percentile_99(list(levels.values())) if levels else EMPTY
+        # A queue that nobody feeds fades: below a hundredth of an arrival it is gone.
+        if p99 == EMPTY or queue.decay.amount(p99, at_ms) < 0.01:
+            self._forget(scope)
+            return
         bar = p99 + math.log(drop_below) if drop_below > 0 else EMPTY
         best = heapq.nsmallest(keep, ((-level, query) for query, level in levels.items() if level >= bar))
         kept = {query for _, query in best}
         for query in [query for query in levels if query not in kept]:
             del levels[query]
             self._store.remove(path(scope, query))
-        # A queue that nobody feeds fades: below a hundredth of an arrival it is gone.
-        if self._decay.amount(p99, at_ms) < 0.01:
-            self._forget(scope)
-            return
-        self._sorted[scope] = (at_ms, p99)
-        self._sortings.put(path(scope), pack(QueueRecord(1, scope, at_ms, p99)))
+        queue.sorted_ms, queue.p99 = at_ms, p99
+        self._write(scope, queue)
 
     def scopes(self) -> list[str]:
         """Scopes with a queue, sorted."""
-        return sorted(self._levels)
+        return sorted(self._queues)
 
     def queries(self, scope: str) -> list[str]:
         """The queries of a scope's queue, sorted by name."""
-        return sorted(self._levels.get(scope, {}))
+        queue = self._queues.get(scope)
+        return [] if queue is None else sorted(queue.levels)
 
-    def rate_per_s(self, demand: float) -> float:
-        """Rate of a steady query with such a demand."""
-        return self._decay.rate_per_s(demand)
+    def rate_per_s(self, scope: str, demand: float) -> float:
+        """Rate of a steady query of a scope with such a demand; 0 where the scope has no queue."""
+        queue = self._queues.get(scope)
+        return 0.0 if queue is None else queue.decay.rate_per_s(demand)
 
     def demand(self, scope: str, query: str, at_ms: int) -> float:
-        """Σ exp(−age / 300 s) over the arrivals of a query."""
-        level = self._levels.get(scope, {}).get(query, EMPTY)
-        return self._decay.amount(level, at_ms)
+        """Σ exp(−age / mean life) over the arrivals of a query."""
+        queue = self._queues.get(scope)
+        return 0.0 if queue is None else queue.decay.amount(queue.levels.get(query, EMPTY), at_ms)
 
     def score(self, scope: str, query: str) -> float:
         """The score by demand alone, against the percentile of the last sorting (of now where there was none)."""
-        levels = self._levels.get(scope, {})
-        level = levels.get(query, EMPTY)
-        held = self._sorted.get(scope)
-        p99 = held[1] if held else percentile_99(list(levels.values())) if levels else EMPTY
-        if level == EMPTY or p99 == EMPTY:
+        queue = self._queues.get(scope)
+        if queue is None or query not in queue.levels:
             return 0.0
-        return compute_dynamic_score(None, math.exp(min(0.0, level - p99)), 1.0)
+        p99 = queue.p99 if queue.sorted_ms is not None else percentile_99(list(queue.levels.values()))
+        return compute_dynamic_score(None, math.exp(min(0.0, queue.levels[query] - p99)), 1.0)
 
     def restore(self, blob: bytes) -> None:
         """Takes back one query's demand."""
         record = unpack(blob, DemandRecord)
-        self._levels.setdefault(record.scope, {})[record.query] = record.level
+        self._queues.setdefault(record.scope, _Queue()).levels[record.query] = record.level
 
-    def restore_sorting(self, blob: bytes) -> None:
-        """Takes back one scope's last sorting."""
+    def restore_queue(self, blob: bytes) -> None:
+        """Takes back one scope's queue, without its queries."""
         record = unpack(blob, QueueRecord)
-        self._sorted[record.scope] = (record.sorted_ms, record.p99_level)
+        queue = self._queues.setdefault(record.scope, _Queue())
+        queue.fade(record.mean_life_ms)
+        queue.sorted_ms, queue.p99 = record.sorted_ms, record.p99_level
+
+    def _rebase(self, scope: str, queue: _Queue, mean_life_ms: int, at_ms: int) -> None:
+        """Fades at another speed from a time on: every level is written as the one that stands for its demand then."""
+        before = queue.decay.per_ms
+        queue.fade(mean_life_ms)
+        shift = (queue.decay.per_ms - before) * at_ms
+        queue.p99 += shift
+        for query, level in queue.levels.items():
+            queue.levels[query] = level + shift
+            self._put(scope, query, level + shift)
+        self._write(scope, queue)
+
+    def _put(self, scope: str, query: str, level: float) -> None:
+        self._store.put(path(scope, query), pack(DemandRecord(1, scope, query, level)))
+
+    def _write(self, scope: str, queue: _Queue) -> None:
+        record = QueueRecord(1, scope, queue.mean_life_ms, queue.sorted_ms, queue.p99)
+        self._queue_store.put(path(scope), pack(record))
 
     def _forget(self, scope: str) -> None:
-        for query in self._levels.pop(scope, {}):
+        queue = self._queues.pop(scope, None)
+        for query in queue.levels if queue is not None else ():
             self._store.remove(path(scope, query))
-        self._sorted.pop(scope, None)
-        self._sortings.remove(path(scope))
+        self._queue_store.remove(path(scope))

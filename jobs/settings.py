@@ -102,6 +102,12 @@ class WarmupSettings(Section):
         le=300_000,
         description="A partition quiet for so long holds event time back no more, wall time in ms (200 to 300,000).",
     )
+    min_p_asked: float = Field(
+        default=0.3,
+        ge=0.001,
+        le=0.999,
+        description="A prefix less likely to be asked for within two minutes is left; what leads to it may stay.",
+    )
     start: Literal["earliest", "latest", "committed"] = Field(
         default="earliest", description="Where a job without savepoint begins; committed: the group's offsets."
     )
@@ -191,7 +197,9 @@ class JobSettings(BaseModel):
         """How hot prefixes are found."""
         from analytics.prefixes import PrefixConfig
 
-        return PrefixConfig(slide_ms=self.warmup.pane_ms, time_scale=self.warmup.time_scale)
+        return PrefixConfig(
+            slide_ms=self.warmup.pane_ms, min_p_asked=self.warmup.min_p_asked, time_scale=self.warmup.time_scale
+        )
 
     def planning(self) -> PlanConfig:
         """How warm-ups are chosen. One Redis pool sees the queries of all GPU pools."""

@@ -1,4 +1,6 @@
+import ast
 import itertools
+from pathlib import Path
 
 import pytest
 
@@ -61,7 +63,7 @@ def test_frozen_is_the_or_of_all_writers():
 
 def test_unknown_wrong_and_impossible_values_are_ignored_and_named():
     book = PolicyBook()
-    book.apply(policy(copies=0, shadow="yes", lead_ms=1.5, colour="red", qos="gold", min_p_asked=float("nan")))
+    book.apply(policy(copies=0, shadow="yes", lead_ms=1.5, colour="red", qos="gold", min_saved_ms=float("nan")))
     book.apply(policy("breaker", trip=0.5))
     assert book.plan("a") == PlanPolicy()
     assert book.ignored == (
@@ -69,7 +71,7 @@ def test_unknown_wrong_and_impossible_values_are_ignored_and_named():
         "a/plan/cli/colour",
         "a/plan/cli/copies",
         "a/plan/cli/lead_ms",
-        "a/plan/cli/min_p_asked",
+        "a/plan/cli/min_saved_ms",
         "a/plan/cli/qos",
         "a/plan/cli/shadow",
     )
@@ -89,6 +91,21 @@ def test_a_book_comes_back_from_its_entries():
     assert again.entries() == book.entries()
     assert (again.plan("a"), again.frozen("a")) == (book.plan("a"), book.frozen("a"))
     assert not again.apply(policy("budget", version=3))
+
+
+def test_every_key_is_read_by_something():
+    """A key that nobody reads would be set without effect. `freeze` is read by the book itself."""
+    root = Path(__file__).parents[2]
+    read = {
+        node.attr
+        for package in ("analytics", "jobs", "executor", "stoker")
+        for file in (root / package).rglob("*.py")
+        if file.name not in ("policy.py", "plan_config.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+    }
+    kinds = [kind for section, kind in SECTIONS.items() if section != "freeze"]
+    assert [f"{kind.__name__}.{key}" for kind in kinds for key in knobs(kind) if key not in read] == []
 
 
 @pytest.mark.parametrize("kind", [*SECTIONS.values(), PlanConfig, PrefixConfig], ids=lambda kind: kind.__name__)
