@@ -1,4 +1,4 @@
-"""Plug-in entropy from two sums, so that it updates in O(1) and merges exactly over disjoint shards.
+"""Plug-in entropy from two sums, so that it merges exactly over disjoint shards.
 
 With W = Σ c and S = Σ c ln c over the keys, H = ln W - S / W nats. Published entropies are in bits; S stays in nats
 (algorithms.md §1). No bias correction here: the plug-in value is too low by about (K - 1) / (2 W) nats.
@@ -61,34 +61,3 @@ def merged(parts: Iterable[EntropySums]) -> EntropySums:
         math.fsum(part.sum_clogc for part in held),
         sum(part.distinct for part in held),
     )
-
-
-class RunningEntropy:
-    """Entropy of counts that come and go, O(1) a change. Drift is about 1e-13 nats in a million changes."""
-
-    def __init__(self) -> None:
-        self.weight = 0.0
-        self.sum_clogc = 0.0
-        self.counts: dict[object, float] = {}
-
-    def add(self, key: object, count: float = 1.0) -> None:
-        """Adds to a key's count; a negative amount takes away, and a count that reaches 0 leaves."""
-        before = self.counts.get(key, 0.0)
-        after = before + count
-        if after > 0:
-            self.counts[key] = after
-        else:
-            after = 0.0
-            self.counts.pop(key, None)
-        self.weight += after - before
-        self.sum_clogc += clogc(after) - clogc(before)
-
-    @property
-    def entropy_bits(self) -> float:
-        """Entropy in bits."""
-        return entropy_bits(self.weight, self.sum_clogc)
-
-    def resum(self) -> None:
-        """Forgets the drift by summing again."""
-        sums = EntropySums.of(self.counts.values())
-        self.weight, self.sum_clogc = sums.weight, sums.sum_clogc

@@ -81,11 +81,6 @@ class PrefixPlanner:
     def __bool__(self) -> bool:
         return bool(self._hot)
 
-    @property
-    def candidates(self) -> int:
-        """How many prefixes are hot over all scopes."""
-        return sum(len(hot) for hot in self._hot.values())
-
     def on_candidates(self, body: bytes) -> int:
         """Replaces a scope's hot prefixes; returns the event time of the message."""
         found = msgspec.msgpack.decode(body, type=Candidates)

@@ -1,7 +1,7 @@
 """The ring of panes (D1): where panes begin and end, what is late, and tumbling minutes and a sliding window over them.
 
 `PaneTimes` is the arithmetic, shared with the demand shards. `WindowRing` is the whole thing in one object for a stream
-that fits in one process: `stoker rule window`, backtests, and the oracle of the tests.
+that fits in one process, and the oracle of the tests.
 """
 
 from __future__ import annotations
