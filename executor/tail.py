@@ -11,6 +11,8 @@ import logging
 import threading
 from collections.abc import Callable
 
+from analytics.knobs import knobs
+from analytics.policy import PlanPolicy
 from connectors.kafka.base import Consumer, Record
 from executor.history import seek_since
 from schemas import PoisonMessage, StackFault, TransientFault, WarmupCommand, WarmupOutcome, decode
@@ -18,8 +20,10 @@ from schemas import PoisonMessage, StackFault, TransientFault, WarmupCommand, Wa
 log = logging.getLogger(__name__)
 
 POLL_MS = 100
-BACK_MS = 600_000
-"""How far back it begins: longer than a command lives, so that a Cancel is known before its commands come again."""
+SPARE_MS = 60_000
+BACK_MS = SPARE_MS + max(int(knobs(PlanPolicy)[name].high or 0) for name in ("prefix_life_ms", "embedding_life_ms"))
+"""How far back it begins: longer than policy lets a command live, so that a Cancel is known before its commands come
+again."""
 PAUSE_AFTER_FAULT_S = 0.5
 
 Heard = WarmupCommand | WarmupOutcome

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
+import msgspec
 
 from connectors.engines.base import (
     Capabilities,
@@ -27,7 +28,18 @@ from connectors.engines.base import (
 from connectors.engines.events import KvEvent
 from connectors.engines.kv_events import KvEventStream, merge
 from connectors.engines.prometheus_text import parse_metrics
+from connectors.engines.vllm_answers import (
+    Completion,
+    KvEventSources,
+    ModelList,
+    Sleeping,
+    Success,
+    Tokenized,
+    Version,
+)
 from schemas.errors import RefusedCommand, TransientFault
+
+T = TypeVar("T")
 
 DEFAULT_TIMEOUT_S = 30.0
 TOP_PRIORITY = 999
@@ -82,22 +94,22 @@ class VllmEngine:
         return self._probed
 
     async def _probe(self) -> Capabilities:
-        version = (await self._json("GET", "/version")).get("version", "")
-        cards = (await self._json("GET", "/v1/models"))["data"]
-        models = tuple(card["id"] for card in cards if card.get("parent") is None)
+        version = (await self._ask(Version, "GET", "/version")).version
+        cards = (await self._ask(ModelList, "GET", "/v1/models")).data
+        models = tuple(card.id for card in cards if card.parent is None)
         if not models:
             raise RefusedCommand(f"{self.url} serves no base model")
         gauges = await self.metrics()
         hello = {"model": models[0], "prompt": "Hello", "max_tokens": 1}
-        probe = await self._json("POST", "/v1/completions", hello)
-        lengths = [card["max_model_len"] for card in cards if card.get("max_model_len")]
+        probe = await self._ask(Completion, "POST", "/v1/completions", hello)
+        lengths = [card.max_model_len for card in cards if card.max_model_len]
         return Capabilities(
             engine="vllm",
             version=version,
             models=models,
             # An empty body is refused where the route exists, and loads nothing.
             runtime_adapters=await self._exists("POST", "/v1/load_lora_adapter", {}),
-            usage_details=_details(probe).get("cached_tokens") is not None,
+            usage_details=probe.details.cached_tokens is not None,
             sleep=await self._exists("GET", "/is_sleeping"),
             block_tokens=gauges.block_tokens,
             num_blocks=gauges.blocks_total,
@@ -109,19 +121,19 @@ class VllmEngine:
         if self._event_sources is not None:
             return self._event_sources
         try:
-            told = await self._json("GET", "/kv_event_sources")
+            told = await self._ask(KvEventSources, "GET", "/kv_event_sources")
         except RefusedCommand:
             return ()
         host = urlsplit(self.url).hostname or "127.0.0.1"
         return tuple(
             EventSource(
-                rank=int(rank),
-                endpoint=_dial(source["endpoint"], host),
-                replay_endpoint=_dial(source["replay_endpoint"], host) if source.get("replay_endpoint") else None,
-                topic=source.get("topic", ""),
+                rank=rank,
+                endpoint=_dial(source.endpoint, host),
+                replay_endpoint=_dial(source.replay_endpoint, host) if source.replay_endpoint else None,
+                topic=source.topic,
             )
             for rank, source in sorted(told.items())
-            if source.get("enable_kv_cache_events")
+            if source.enable_kv_cache_events and source.endpoint
         )
 
     async def warm_messages(
@@ -142,7 +154,7 @@ class VllmEngine:
             # The template renders tools either way; with "none" no tool parser needs to be configured.
             body |= {"tools": list(tools), "tool_choice": "none"}
         body |= _request(adapter or model, salt, request_id, priority)
-        return _warmed(await self._json("POST", "/v1/chat/completions", body, timeout_s))
+        return _warmed(await self._ask(Completion, "POST", "/v1/chat/completions", body, timeout_s))
 
     async def warm_tokens(
         self,
@@ -158,7 +170,7 @@ class VllmEngine:
         """One-token text completion; vLLM tells cached tokens here, but not created ones."""
         body: dict[str, Any] = {"prompt": tokens if isinstance(tokens, str) else list(tokens)}
         body |= _request(adapter or model, salt, request_id, priority)
-        return _warmed(await self._json("POST", "/v1/completions", body, timeout_s))
+        return _warmed(await self._ask(Completion, "POST", "/v1/completions", body, timeout_s))
 
     async def resident(
         self,
@@ -200,7 +212,7 @@ class VllmEngine:
                     body["tools"] = list(tools)
             case Text(text):
                 body["prompt"] = text
-        return tuple((await self._json("POST", "/tokenize", body, timeout_s))["tokens"])
+        return (await self._ask(Tokenized, "POST", "/tokenize", body, timeout_s)).tokens
 
     async def load_adapter(self, name: str, path: str, *, timeout_s: float | None = None) -> None:
         """POST /v1/load_lora_adapter, never in place (vLLM #33791)."""
@@ -224,10 +236,8 @@ class VllmEngine:
 
     async def adapters(self) -> tuple[LoadedAdapter, ...]:
         """GET /v1/models, cards with a parent."""
-        cards = (await self._json("GET", "/v1/models"))["data"]
-        return tuple(
-            LoadedAdapter(card["id"], card.get("root") or "", card["parent"]) for card in cards if card.get("parent")
-        )
+        cards = (await self._ask(ModelList, "GET", "/v1/models")).data
+        return tuple(LoadedAdapter(card.id, card.root or "", card.parent) for card in cards if card.parent)
 
     async def is_sleeping(self) -> bool:
         """GET /is_sleeping, or the gauge where that route is switched off."""
@@ -235,7 +245,7 @@ class VllmEngine:
         if answer.status_code == httpx.codes.NOT_FOUND:
             return bool((await self.metrics()).sleeping)
         self._check(answer, "/is_sleeping")
-        return bool(answer.json()["is_sleeping"])
+        return self._shaped(Sleeping, answer, "/is_sleeping").is_sleeping
 
     async def metrics(self) -> EngineMetrics:
         """GET /metrics, the subset that Stoker uses."""
@@ -243,7 +253,7 @@ class VllmEngine:
         self._check(answer, "/metrics")
         try:
             return parse_metrics(answer.text)
-        except ValueError as fault:
+        except (ValueError, OverflowError) as fault:
             raise TransientFault(f"{self.url}/metrics is not Prometheus text: {fault}") from fault
 
     async def kv_events(self) -> AsyncGenerator[KvEvent, None]:
@@ -255,7 +265,7 @@ class VllmEngine:
 
     async def reset_prefix_cache(self) -> bool:
         """POST /reset_prefix_cache."""
-        return bool((await self._json("POST", "/reset_prefix_cache", {})).get("success"))
+        return (await self._ask(Success, "POST", "/reset_prefix_cache", {})).success
 
     async def close(self) -> None:
         """Close all connections."""
@@ -267,18 +277,26 @@ class VllmEngine:
             self._check(answer, path)
         return not _is_switched_off(answer)
 
-    async def _json(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout_s: float | None = None
-    ) -> dict[str, Any]:
+    async def _ask(
+        self,
+        shape: type[T],
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        timeout_s: float | None = None,
+    ) -> T:
         answer = await self._call(method, path, body, timeout_s)
         self._check(answer, path)
+        return self._shaped(shape, answer, path)
+
+    def _shaped(self, shape: type[T], answer: httpx.Response, path: str) -> T:
+        """The body as one of `vllm_answers`. A proxy's page or a half answer may be gone at the next try."""
         try:
-            decoded = answer.json()
-        except ValueError as fault:
+            return msgspec.json.decode(answer.content, type=shape)
+        except msgspec.ValidationError as fault:
+            raise TransientFault(f"{self.url}{path} answered JSON of an unexpected shape: {fault}") from fault
+        except msgspec.DecodeError as fault:
             raise TransientFault(f"{self.url}{path} answered something that is not JSON") from fault
-        if not isinstance(decoded, dict):
-            raise TransientFault(f"{self.url}{path} answered JSON of an unexpected shape")
-        return decoded
 
     async def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float | None
@@ -315,14 +333,9 @@ def _request(model: str, salt: Salt | None, request_id: str, priority: int | Non
     return body
 
 
-def _details(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    return (answer.get("usage") or {}).get("prompt_tokens_details") or {}
-
-
-def _warmed(answer: Mapping[str, Any]) -> Warmed:
-    details = _details(answer)
-    prompt_tokens = int((answer.get("usage") or {}).get("prompt_tokens") or 0)
-    return Warmed(prompt_tokens, details.get("cached_tokens"), details.get("created_cache_tokens"))
+def _warmed(answer: Completion) -> Warmed:
+    prompt_tokens = (answer.usage.prompt_tokens if answer.usage else None) or 0
+    return Warmed(prompt_tokens, answer.details.cached_tokens, answer.details.created_cache_tokens)
 
 
 def _is_switched_off(answer: httpx.Response) -> bool:

@@ -13,6 +13,8 @@ from executor.outcomes import Ending
 from schemas import OutcomeReason, PoisonMessage, Prefix, Segment, TransientFault
 from schemas.canonical import h128, root_hash, segment_hash
 
+MAX_TOKEN_ID = 2**32 - 1
+
 
 class StoreFault(TransientFault):
     """Redis did not give what an apply needs."""
@@ -113,6 +115,9 @@ def _tools(tools_sha: str, found: Mapping[str, bytes]) -> tuple[Mapping[str, Any
 
 def _token_ids(texts: Sequence[str]) -> tuple[int, ...]:
     try:
-        return tuple(int(word) for text in texts for word in text.split())
+        ids = tuple(int(word) for text in texts for word in text.split())
     except ValueError:
         raise _skipped(OutcomeReason.TEXT_WITHHELD, "token blocks hold block ids and no token ids") from None
+    if ids and not 0 <= min(ids) <= max(ids) <= MAX_TOKEN_ID:
+        raise _skipped(OutcomeReason.CONTENT_MISMATCH, "a token block holds a number that is no token id")
+    return ids

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import httpx
 import pytest
 
-from connectors.engines import Salt
+from connectors.engines import Salt, Text
 from connectors.engines.prometheus_text import parse_metrics
 from connectors.engines.vllm import VllmEngine
 from schemas.errors import RefusedCommand, TransientFault
@@ -90,3 +91,39 @@ def test_a_page_of_several_engines_is_summed() -> None:
     )
     told = parse_metrics(page + "\n")
     assert (told.running, told.kv_usage, told.blocks_total, told.sleeping) == (4, 0.5, None, None)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"tokens": "abc"},
+        {"tokens": [1, 2**32]},
+        {"tokens": [-1]},
+        {"data": [{}]},
+        {"usage": {"prompt_tokens": "many"}},
+        {"is_sleeping": 7},
+        {},
+    ],
+)
+async def test_no_answer_makes_a_call_raise_anything_but_our_own(body: dict[str, object]) -> None:
+    replica = engine(lambda _: httpx.Response(200, json=body))
+    calls = (
+        replica.capabilities(),
+        replica.tokenize("tiny", Text("a")),
+        replica.adapters(),
+        replica.load_adapter("a", "p"),
+        replica.is_sleeping(),
+        replica.reset_prefix_cache(),
+        replica.warm_tokens("tiny", [1], request_id="r"),
+        anext(replica.kv_events()),
+    )
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    faults = [answer for answer in answers if isinstance(answer, BaseException)]
+    assert faults
+    assert all(isinstance(fault, TransientFault | RefusedCommand) for fault in faults), faults
+
+
+async def test_counts_that_are_no_numbers_are_transient() -> None:
+    page = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running +Inf\n"
+    with pytest.raises(TransientFault):
+        await engine(lambda _: httpx.Response(200, text=page)).metrics()
