@@ -27,6 +27,9 @@ DIMENSIONS: tuple[CountedDimension, ...] = ("query", "template", "adapter")
 Place = tuple[str, str]
 """Scope and pool."""
 
+OTHER_POOL = "other"
+"""Where a pane counts the pools of a scope for which it has no place any more."""
+
 Key = bytes
 """16 bytes of a query, or the UTF-8 name of a template or adapter."""
 
@@ -38,10 +41,13 @@ class PaneCaps:
     Attributes:
         keys: keys of all places and dimensions together.
         users_per_key: distinct users remembered of one query; further ones are not counted.
+        places: places with counts of their own; further ones of a scope are counted together as `OTHER_POOL`, so that
+            a scope's totals stay exact whatever pools its producers name.
     """
 
     keys: int = 50_000
     users_per_key: int = 4_096
+    places: int = 2_048
 
 
 @dataclass(frozen=True)
@@ -191,7 +197,7 @@ class Pane:
         """Counts one request; returns how often its query has been counted at this place, 0 without room."""
         counts = self.places.get(place)
         if counts is None:
-            counts = self.places[place] = (Counts(), Counts(), Counts())
+            counts = self._new_place(place, caps)
         seen = counts[0].add(query, weight, user, self.keys < caps.keys, caps.users_per_key)
         if seen == 1:
             self.keys += 1
@@ -200,6 +206,14 @@ class Pane:
         if adapter and counts[2].add(adapter, weight, 0, self.keys < caps.keys, 0) == 1:
             self.keys += 1
         return seen
+
+    def _new_place(self, place: Place, caps: PaneCaps) -> tuple[Counts, Counts, Counts]:
+        if len(self.places) >= caps.places:
+            place = (place[0], OTHER_POOL)
+        counts = self.places.get(place)
+        if counts is None:
+            counts = self.places[place] = (Counts(), Counts(), Counts())
+        return counts
 
     @property
     def changed(self) -> bool:

@@ -155,6 +155,13 @@ class NodeTable:
                 del self._ghosts[key]
                 self._dirty_ghosts.add(key)
 
+    def clear(self) -> None:
+        """Forgets every node and ghost."""
+        self._dirty.update(self._nodes)
+        self._dirty_ghosts.update(self._ghosts)
+        self._nodes.clear()
+        self._ghosts.clear()
+
     def write(self) -> None:
         """Puts every change since the last call into the store."""
         for key in self._dirty:

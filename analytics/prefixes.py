@@ -7,6 +7,7 @@ a prefill cost linear in tokens a node's worth per token is its chance of being 
 
 from __future__ import annotations
 
+import heapq
 import math
 from dataclasses import dataclass
 
@@ -21,6 +22,9 @@ from analytics.stores import MapStore
 from analytics.timescale import scaled
 from analytics.trunk import family_of, path_of, trunk_level
 
+FADED_REQUESTS = 0.01
+"""A pool with less than a hundredth of a request left has nothing to say, seven half-lives after its last one."""
+
 
 @dataclass(frozen=True)
 class PrefixConfig:
@@ -33,6 +37,9 @@ class PrefixConfig:
     )
     max_nodes: int = knob(20_000, "Segments that a scope and pool may hold.", unit="segments", low=10, high=10_000_000)
     max_ghosts: int = knob(80_000, "Left segments that are remembered.", unit="segments", low=0, high=10_000_000)
+    max_pools: int = knob(
+        256, "Pools of a scope that have a tree; the least asked for are forgotten.", unit="pools", low=1, high=10_000
+    )
     max_candidates: int = knob(256, "Candidates that a slide may publish.", unit="candidates", low=1, high=100_000)
     max_path_segments: int = knob(
         32_768, "Segments of all candidates of a slide together.", unit="segments", low=1024, high=1_000_000
@@ -123,6 +130,7 @@ class PrefixTree:
         if self._next_timer_ms is None or at_ms < self._next_timer_ms:
             return []
         published = []
+        self._drop_pools(at_ms)
         for _, pool in sorted(self._pools.items()):
             pool.nodes.shrink()
             pool.nodes.write()
@@ -162,6 +170,24 @@ class PrefixTree:
         due = max(due, self._last_timer_ms + 1)
         if self._next_timer_ms is None or due < self._next_timer_ms:
             self._next_timer_ms = due
+
+    def _drop_pools(self, at_ms: int) -> None:
+        """Forgets pools of which nothing is asked any more, and the coldest beyond the bound.
+
+        Producers name pools, so their number is theirs. A planner lets go of candidates that nobody confirms.
+        """
+        gone, kept = [], []
+        for pool in self._pools.values():
+            faded = not pool.published and self._decay.amount(pool.level, at_ms) < FADED_REQUESTS
+            (gone if faded else kept).append(pool)
+        surplus = len(kept) - self._config.max_pools
+        if surplus > 0:
+            gone += heapq.nsmallest(surplus, kept, key=lambda pool: (pool.level, pool.name))
+        for pool in gone:
+            pool.nodes.clear()
+            pool.nodes.write()
+            self._store.remove("p" + path(pool.name))
+            del self._pools[pool.name]
 
     def _candidates(self, pool: _Pool, at_ms: int) -> Candidates:
         horizon_s = self._horizon_ms / 1000

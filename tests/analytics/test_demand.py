@@ -15,7 +15,7 @@ from analytics.demand import Demand, DemandConfig
 from analytics.entropy import EntropySums, merged
 from analytics.envelopes import EmbedRequest, Partial, PrefixDelta, Tag, body_of, key_of, open_as, tag_of
 from analytics.facts import HEAD, Flag, Kind, unpack_names
-from analytics.panes import PaneCaps
+from analytics.panes import OTHER_POOL, PaneCaps
 from analytics.policy import PolicyBook
 from analytics.second_sight import SecondSightConfig
 from analytics.stores import MemoryLogStore
@@ -266,6 +266,17 @@ def test_caps_keep_the_totals_and_raise_the_entropy_at_most() -> None:
     assert life.demand.counters["chains_dropped"] == 20
     (delta,) = (open_as(each, PrefixDelta) for each in life.envelopes if tag_of(each) == Tag.DELTA)
     assert (delta.requests, delta.chains) == (20.0, ())
+
+
+def test_pools_beyond_the_bound_are_counted_together_and_the_scope_s_totals_stay_exact() -> None:
+    config = dataclasses.replace(WIDE, caps=PaneCaps(places=2))
+    script = [Step(request(START_MS, i + 1, "q", pool=f"pool {i}"), START_MS) for i in range(20)]
+    life = live(config, script)
+    partials = [open_as(each, Partial) for each in life.envelopes if tag_of(each) == Tag.PARTIAL]
+    pools = {each.pool: each.weight for each in partials if each.dimension == "query"}
+    assert pools == {"pool 0": 1.0, "pool 1": 1.0, OTHER_POOL: 18.0}
+    assert life.demand.counters["counted"] == 20
+    assert sum(stats.events for stats in last_stats(life).values()) == 20
 
 
 def test_an_old_timer_does_nothing() -> None:

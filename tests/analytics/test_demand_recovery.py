@@ -24,7 +24,7 @@ TIGHT = DemandConfig(
     slots=2,
     top=3,
     max_delta_bytes=200,
-    caps=PaneCaps(keys=6, users_per_key=2),
+    caps=PaneCaps(keys=6, users_per_key=2, places=1),
     second_sight=SecondSightConfig(shards=50, time_scale=1_000.0, max_asked=5),
 )
 """So small that every cap and every bucket is hit."""

@@ -134,6 +134,34 @@ def test_candidates_are_bounded_and_hottest_first():
     assert [c.hashes[:2] for c in open_as(envelope, Candidates).candidates] == [b"n8", b"n7", b"n6"]
 
 
+def test_pools_are_forgotten_when_nothing_is_asked_of_them_any_more():
+    store = MemoryMapStore()
+    tree = PrefixTree(PrefixConfig(), store)
+    tree.on_delta(delta(chain("a", count=9), pool="gone"))
+    while tree.next_timer_ms is not None:
+        tree.on_timer(tree.next_timer_ms)
+    assert "p4:gone" in store.records
+    at_ms = T0 + 60 * 60_000
+    tree.on_delta(delta(chain("a", count=9, last_ms=at_ms), at_ms=at_ms))
+    tree.on_timer(at_ms)
+    assert [key for key in store.records if "gone" in key] == []
+    assert "p1:p" in store.records
+
+
+def test_pools_that_a_producer_makes_up_are_bounded_and_the_asked_for_stay():
+    store = MemoryMapStore()
+    tree = PrefixTree(PrefixConfig(max_pools=3), store)
+    for slide in range(1, 30):
+        at_ms = T0 + slide * SLIDE
+        tree.on_delta(delta(chain("a", count=9, last_ms=at_ms), at_ms=at_ms))
+        for i in range(10):
+            tree.on_delta(delta(chain("a", count=5, last_ms=at_ms), at_ms=at_ms, pool=f"made-up-{slide}-{i}"))
+        out = tree.on_timer(at_ms)
+        assert set(tips(out)) == {b"a"}
+        assert sum(key[0] == "p" for key in store.records) <= 3
+    assert tree.nodes <= 3
+
+
 def test_time_scale_shortens_slide_half_life_and_horizon_together():
     plain = PrefixTree(PrefixConfig(), MemoryMapStore())
     fast = PrefixTree(PrefixConfig(time_scale=10), MemoryMapStore())
@@ -164,10 +192,13 @@ def random_steps(seed, count):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    seed=st.integers(0, 10_000), crashes=st.sets(st.integers(0, 39), max_size=8), max_nodes=st.sampled_from([10, 999])
+    seed=st.integers(0, 10_000),
+    crashes=st.sets(st.integers(0, 39), max_size=8),
+    max_nodes=st.sampled_from([10, 999]),
+    max_pools=st.sampled_from([1, 9]),
 )
-def test_a_tree_rebuilt_at_any_point_goes_on_with_the_same_bytes(seed, crashes, max_nodes):
-    config = PrefixConfig(max_nodes=max_nodes, max_ghosts=12)
+def test_a_tree_rebuilt_at_any_point_goes_on_with_the_same_bytes(seed, crashes, max_nodes, max_pools):
+    config = PrefixConfig(max_nodes=max_nodes, max_ghosts=12, max_pools=max_pools)
     store, broken_store = MemoryMapStore(), MemoryMapStore()
     whole, broken = PrefixTree(config, store), PrefixTree(config, broken_store)
     for index, step in enumerate(random_steps(seed, 40)):
