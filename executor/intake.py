@@ -30,7 +30,8 @@ BALANCE_S = 15.0
 """A balance of the group ends within this, or the consumer is replaced."""
 EMPTY_S = 10.0
 LONGEST_EMPTY_S = 320.0
-"""So long a member without partitions waits before it joins anew, doubled each time: it may be one too many."""
+"""So long a member without partitions waits before it joins anew. Doubled each time and never shortened: in a group of
+more members than partitions somebody is always without, and must not keep disturbing the others."""
 
 
 class _Stalled(TransientFault):
@@ -222,8 +223,6 @@ class Intake:
         self.joined.set()
         self._assigned = self._assigned | partitions
         self._empty_since = None if self._assigned else time.monotonic()
-        if self._assigned:
-            self._empty_s = EMPTY_S
         self._set_back = self._set_back | partitions
         self.tracker.assigned(partitions)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from connectors.metrics import SILENT, MetricSink
 from connectors.redis.base import Lease, Leases
-from schemas import StackFault, TransientFault
+from schemas import StackFault, StokerError, TransientFault
 
 log = logging.getLogger(__name__)
 
@@ -83,10 +83,10 @@ class LeaseKeeper:
         for replica in list(self._held):
             lease, _ = self._held[replica]
             self._drop(replica)
-            with contextlib.suppress(TransientFault, StackFault):
+            with contextlib.suppress(StokerError):
                 await self._leases.release(lease)
         if self._presence is not None:
-            with contextlib.suppress(TransientFault, StackFault):
+            with contextlib.suppress(StokerError):
                 await self._leases.release(self._presence)
 
     async def _show_presence(self) -> None:

@@ -156,10 +156,18 @@ class Executor:
         self._tasks.append(asyncio.create_task(work, name=work.__qualname__))
 
     def _take_policies(self, policies: list[Policy]) -> None:
-        changed = [policy for policy in policies if self._shared.book.apply(policy)]
+        changed = [policy for policy in policies if self._applied(policy)]
         if any(policy.section == "freeze" for policy in changed):
             stopped = sum(department.pool.freeze() for department in self._departments)
             log.info("freeze changed", extra={"fields": {"stopped": stopped}})
+
+    def _applied(self, policy: Policy) -> bool:
+        try:
+            return self._shared.book.apply(policy)
+        except Exception:
+            # A freeze that comes behind it must be heard all the same.
+            log.exception("policy %s of %s by %s cannot be applied", policy.section, policy.scope, policy.writer)
+            return False
 
     def _remember(self, command: WarmupCommand) -> None:
         if isinstance(command.target, Prefix):

@@ -104,3 +104,6 @@ class Tail:
         except PoisonMessage:
             # The intake that owns the partition makes a dead letter of it.
             return None
+        except Exception:
+            log.exception("the tail cannot read %s/%s/%s", record.topic, record.partition, record.offset)
+            return None

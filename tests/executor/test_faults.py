@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from town import Town, fault_rounds, until
 
+from connectors.redis import sync_client
+from connectors.settings import RedisSettings
 from schemas import Residency, WarmupCommand, decode, topics
 from stoker.stack import ports
 from stoker.stack.paths import StateFolder
@@ -108,6 +110,22 @@ def test_redis_killed_at_random(city: Town, own_redis, chance: random.Random, wi
         check(city, commands)
         assert all(len(found) == 1 for found in city.settled(commands).values())
     process.stop()
+
+
+def test_a_redis_that_refuses_the_login_ends_the_process_with_a_sentence(city: Town, own_redis) -> None:
+    redis, _ = own_redis
+    process = city.executor()
+    client = sync_client(RedisSettings(url=redis.url))
+    try:
+        client.config_set("requirepass", "changed")
+        client.execute_command("AUTH", "changed")
+        client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        until(lambda: process.pid is None, 60)
+    finally:
+        client.config_set("requirepass", "")
+        client.close()
+    assert "executor: the executor cannot go on" in process.tail(30)
+    city.executor().stop()
 
 
 def test_an_engine_killed_is_lost_and_comes_back(city: Town) -> None:
