@@ -48,6 +48,9 @@ class Budget:
         self._store = store
         self._held: dict[str, tuple[float, int]] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
     def held(self, scope: str, rate_per_s: float, burst: float, at_ms: int) -> float:
         """What the bucket holds at a time; negative in debt."""
         held = self._held.get(scope)

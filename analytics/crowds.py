@@ -35,6 +35,9 @@ class CrowdWatch:
         self._store = store
         self._focus: dict[str, tuple[int, frozenset[str]]] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._focus)
+
     def judge(self, minute: int, ready_replicas: int, reference_replicas: int, policy: PolicyBook) -> list[bytes]:
         """Applies both rules to a minute that has ended.
 

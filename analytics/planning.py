@@ -91,6 +91,15 @@ class Planner:
         """Event time of the next tick; None while there is nothing to plan."""
         return self._next_timer_ms
 
+    @property
+    def blank(self) -> bool:
+        """Whether it holds nothing: a new one over the same store is the same, so this one need not be kept.
+
+        Producers name pools. One that no replica and no request is of any more leaves nothing behind.
+        """
+        held = (self._fleet, self._budget, self._crowds, self._embeddings.known, len(self._memory))
+        return self._next_timer_ms is None and not any(held)
+
     def on_envelope(self, envelope: bytes, watermark_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:
         """Hears one envelope of this pool: PARTIAL, CANDIDATES, EMBEDDED or CONTROL.
 
@@ -138,7 +147,13 @@ class Planner:
         tick_ms = self._config.scaled_tick_ms
         busy = bool(self._prefixes or self._window or self._queue or self._embeddings.owed or len(self._memory))
         self._next_timer_ms = (at_ms // tick_ms + 1) * tick_ms if busy else None
-        self._write()
+        if not busy:
+            self._crowds.focus(at_ms)  # drops what is over
+        if self.blank:
+            self._judged, self._ticked_ms, self._reported_ms, self._issued = -1, 0, 0, 0
+            self._store.remove("s")
+        else:
+            self._write()
         return out
 
     # What it hears

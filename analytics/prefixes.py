@@ -176,7 +176,8 @@ class PrefixTree:
 
         Producers name pools, so their number is theirs. A planner lets go of candidates that nobody confirms.
         """
-        gone, kept = [], []
+        gone: list[_Pool] = []
+        kept: list[_Pool] = []
         for pool in self._pools.values():
             faded = not pool.published and self._decay.amount(pool.level, at_ms) < FADED_REQUESTS
             (gone if faded else kept).append(pool)

@@ -57,6 +57,9 @@ class Fleet:
         self._store = store
         self._replicas: dict[str, ReplicaRecord] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._replicas)
+
     def on_sample(self, sample: ReplicaSample) -> None:
         """Takes a sample unless a later one is held."""
         held = self._replicas.get(sample.replica)

@@ -53,18 +53,25 @@ class PlanOperator(KeyedBroadcastProcessFunction):  # type: ignore[misc]  # unty
         now_ms = timers.current_processing_time()
         out = planner.on_envelope(value, event_time_ms(timers), now_ms, self._policies.book(ctx))
         self._alarms.arm(pool, planner.next_timer_ms, timers)
+        self._let_go(pool, planner)
         return out
 
     def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext) -> Sequence[bytes]:
         """A tick."""
         pool = str(ctx.get_current_key())
         planner = self._planner(pool)
-        if not Alarms.due(timestamp, planner.next_timer_ms):
-            return ()
-        timers = ctx.timer_service()
-        out = planner.on_timer(timestamp, timers.current_processing_time(), self._policies.book(ctx))
-        self._alarms.arm(pool, planner.next_timer_ms, timers)
+        out: Sequence[bytes] = ()
+        if Alarms.due(timestamp, planner.next_timer_ms):
+            timers = ctx.timer_service()
+            out = planner.on_timer(timestamp, timers.current_processing_time(), self._policies.book(ctx))
+            self._alarms.arm(pool, planner.next_timer_ms, timers)
+        self._let_go(pool, planner)
         return out
+
+    def _let_go(self, pool: str, planner: Planner) -> None:
+        if planner.blank:
+            del self._live[pool]
+            self._marker_state.clear()
 
     def process_broadcast_element(self, value: bytes, ctx: KeyedBroadcastProcessFunction.Context) -> Sequence[Any]:
         """One policy."""

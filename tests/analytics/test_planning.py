@@ -460,6 +460,25 @@ def test_while_event_time_lags_nothing_is_issued_and_the_insight_says_so():
     assert len(drive.run(1_000, ["r1"], lag=15_000)) == 1
 
 
+def test_a_pool_that_only_had_requests_leaves_nothing_behind():
+    drive = Drive()
+    drive.hear(partial({"t": 3}, T0, dimension="template"))
+    drive.hear(hot(candidate("a")))
+    assert not drive.planner.blank
+    drive.run(600_000)
+    assert drive.planner.blank
+    assert drive.store.records == {}
+
+
+def test_a_pool_with_a_replica_is_kept():
+    drive = Drive()
+    ready(drive, "r1")
+    drive.hear(hot(candidate("a")))
+    drive.run(600_000)
+    assert drive.planner.next_timer_ms is None
+    assert not drive.planner.blank
+
+
 def test_a_planner_without_anything_to_plan_sets_no_timer():
     drive = Drive()
     ready(drive, "r1")

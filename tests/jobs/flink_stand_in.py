@@ -55,6 +55,12 @@ class ValueOf:
     def update(self, value: bytes) -> None:
         self._values[self._backend.key] = value
 
+    def clear(self) -> None:
+        self._values.pop(self._backend.key, None)
+
+    def keys(self) -> list[Any]:
+        return list(self._values)
+
 
 class Counter:
     """A metric."""

@@ -256,6 +256,24 @@ def test_prefix_and_plan_go_on_from_their_state() -> None:
     assert outputs(die=True) == steady
 
 
+def test_plan_lets_go_of_a_pool_that_only_a_producer_has_named() -> None:
+    backend = Backend()
+    plan = opened(PlanOperator(CONFIG), backend)
+    partial = Partial("s", "made up", "template", 0, START_MS, START_MS + 10_000, 1, 1.0, 0.0, 1, 1, ())
+    context = Context(backend, "made up", START_MS, START_MS)
+    plan.process_element(seal(Tag.PARTIAL, "made up", partial), context)
+    due = context.event_timers
+    assert list(plan._live) == ["made up"]
+    while due:
+        context = Context(backend, "made up", due[0], due[0])
+        plan.on_timer(due[0], context)
+        due = context.event_timers
+    plan.on_timer(START_MS, Context(backend, "made up", START_MS, START_MS))
+    assert plan._live == {}
+    assert plan._marker_state.keys() == []
+    assert plan._store.items() == []
+
+
 def test_exits_count_commands_by_kind_and_turn_envelopes_into_rows() -> None:
     backend = Backend()
     operator = opened(Exits(), backend)
