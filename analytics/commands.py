@@ -24,7 +24,6 @@ BLOCK_ROLE = ROLES.index("block")
 TOP_PRIORITY = 999
 NEVER_MS = 1 << 62
 """Later than all event times."""
-QOS_RANK: dict[str, int] = {"guaranteed": 0, "burstable": 1, "best_effort": 2}
 
 
 @dataclass(frozen=True)

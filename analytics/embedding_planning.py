@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 
 from analytics.budget import shares
-from analytics.commands import QOS_RANK, Allowance, Draft, Offer
+from analytics.commands import Allowance, Draft, Offer
 from analytics.envelopes import Embedded
 from analytics.memory import TargetMemory
 from analytics.plan_config import PlanConfig
@@ -17,7 +17,7 @@ from analytics.scoring import DemandQueue
 from analytics.worth import Worth
 from schemas import Embedding
 from schemas.canonical import bucket, embedding_key
-from schemas.warmup_command import Qos
+from schemas.warmup_command import QOS_RANK, Qos
 
 TRIGGER_HOT = "hot_query"
 TRIGGER_FOCUS = "focus"

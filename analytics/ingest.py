@@ -19,7 +19,6 @@ from analytics import facts
 from analytics.envelopes import Tag, seal
 from analytics.scopes import ScopeMap
 from schemas import (
-    DeadLetter,
     DeadReason,
     PoisonMessage,
     ReplicaSample,
@@ -29,6 +28,7 @@ from schemas import (
     WarmupOutcome,
     canonical,
     encode,
+    letter_of,
 )
 from schemas.codec import Reader
 from schemas.fields import LAST_MS, MAX_STRING_CHARS
@@ -183,16 +183,9 @@ class Ingest:
         topic = _topic_of(value)
         at_ms = min(max(record_ms, 0), LAST_MS - 1)
         name = topic_name(topic, self.config.topic_prefix)
-        letter = DeadLetter(
-            dead_id=canonical.dead_id(name, value, at_ms),
-            at_ms=at_ms,
-            source_topic=name,
-            reason=poison.reason,
-            path=poison.path[:MAX_STRING_CHARS],
-            detail=poison.detail[:MAX_STRING_CHARS],
-            size=len(value),
-            payload=value if self.config.keep_payload and len(value) <= _MAX_PAYLOAD_BYTES else None,
-            event_id=getattr(message, "event_id", None),
+        kept = self.config.keep_payload and len(value) <= _MAX_PAYLOAD_BYTES
+        letter = letter_of(
+            name, value, at_ms, poison, payload=value if kept else None, event_id=getattr(message, "event_id", None)
         )
         fact = facts.pack_dead(zlib.crc32(value) % self.config.shards, at_ms) if topic is REQUESTS else None
         return Ingested(fact, None, encode(letter))

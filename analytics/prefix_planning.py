@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from analytics.budget import shares
-from analytics.commands import NEVER_MS, QOS_RANK, Allowance, Draft, Offer
+from analytics.commands import NEVER_MS, Allowance, Draft, Offer
 from analytics.envelopes import Candidate, Candidates, Root
 from analytics.memory import NO_BUCKET, TargetMemory
 from analytics.plan_config import PlanConfig
@@ -18,7 +18,7 @@ from analytics.records import Section, path
 from analytics.replicas import Ready
 from analytics.worth import Worth, p_absent, p_absent_prior
 from schemas.canonical import bucket, prefix_key
-from schemas.warmup_command import Qos
+from schemas.warmup_command import QOS_RANK, Qos
 
 TRIGGER_HOT = "hot_prefix"
 TRIGGER_LOST = "lost_prefix"

@@ -9,11 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from analytics.pools import is_redis
 from executor.outcomes import Ending
 from schemas import Embedding, OutcomeReason, Prefix, WarmupCommand
-
-REDIS_POOL = "redis:"
-
 
 Seen = Literal["absent", "started", "ended"]
 """What is known of a command on a replica: nothing; somebody began it; its outcome is published."""
@@ -86,6 +84,6 @@ def supported(command: WarmupCommand) -> bool:
     """Whether this executor can do what the command asks: warm prefixes on engines, embeddings in Redis."""
     if command.action != "warm":
         return False
-    if command.pool.startswith(REDIS_POOL):
+    if is_redis(command.pool):
         return isinstance(command.target, Embedding)
     return isinstance(command.target, Prefix)

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from connectors.kafka.base import Delivery, Producer, Record
 from connectors.settings import KafkaSettings
-from schemas import DeadLetter, PoisonMessage, RefusedCommand, ReplicaSample, Residency, WarmupOutcome, encode
-from schemas.canonical import dead_id
+from schemas import PoisonMessage, RefusedCommand, ReplicaSample, Residency, WarmupOutcome, encode, letter_of
 from schemas.topics import DEAD_LETTERS, OUTCOMES, RESIDENCY, TELEMETRY
 
 log = logging.getLogger(__name__)
@@ -103,17 +102,7 @@ class Publisher:
     def _send_dead(self, record: Record, poison: PoisonMessage, now_ms: int) -> None:
         at_ms = record.timestamp_ms if record.timestamp_ms >= 0 else now_ms
         value = record.value or b""
-        letter = DeadLetter(
-            dead_id=dead_id(record.topic, value, at_ms),
-            at_ms=at_ms,
-            source_topic=record.topic,
-            partition=record.partition,
-            offset=record.offset,
-            reason=poison.reason,
-            path=poison.path[:256],
-            detail=poison.detail[:256],
-            size=len(value),
-        )
+        letter = letter_of(record.topic, value, at_ms, poison, partition=record.partition, offset=record.offset)
         try:
             topic = self._kafka.topic(DEAD_LETTERS)
             self._producer.send(topic, encode(letter), key=poison.reason.encode(), timestamp_ms=at_ms).wait()

@@ -7,6 +7,7 @@ from typing import Self
 
 from pydantic import ConfigDict, Field, model_validator
 
+from analytics.pools import is_redis
 from connectors.settings import EncoderSettings, KafkaSettings, RedisSettings, SecretRef, Section
 
 
@@ -111,7 +112,7 @@ class ExecutorSettings(Section):
         if doubled:
             raise ValueError(f"engines: the name {doubled[0]!r} occurs twice; a replica has one name")
         for engine in self.engines:
-            if engine.pool.startswith("redis:"):
+            if is_redis(engine.pool):
                 raise ValueError(f"engines: pool {engine.pool!r} is a Redis pool; choose another name for the engines")
         return self
 

@@ -9,10 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from executor.orders import Work
-from schemas.warmup_command import Qos
-
-RANK: dict[Qos, int] = {"guaranteed": 0, "burstable": 1, "best_effort": 2}
-"""Classes in the order in which they are served; the last is the first to be turned away."""
+from schemas.warmup_command import QOS_RANK
 
 Turn = tuple[int, int, int, int]
 
@@ -20,7 +17,7 @@ Turn = tuple[int, int, int, int]
 def turn(work: Work, arrival: int) -> Turn:
     """Sort key: smaller is served earlier. Older by issue time, then by arrival."""
     command = work.command
-    return RANK[command.qos], -command.priority, command.issued_at_ms, arrival
+    return QOS_RANK[command.qos], -command.priority, command.issued_at_ms, arrival
 
 
 class WaitingLine:

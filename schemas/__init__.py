@@ -5,7 +5,7 @@ Nothing here decides anything; every other package may import it, and it imports
 
 from schemas.canonical import Arm
 from schemas.codec import MESSAGES, Message, Reader, decode, encode
-from schemas.dead_letter import DeadLetter
+from schemas.dead_letter import DeadLetter, letter_of
 from schemas.errors import (
     BrokenConfiguration,
     DeadReason,
@@ -82,5 +82,6 @@ __all__ = [
     "WindowStats",
     "decode",
     "encode",
+    "letter_of",
     "topic_name",
 ]

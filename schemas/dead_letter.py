@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from schemas.errors import DeadReason
-from schemas.fields import Count, Hash, Id, Label, Ms, Name
+from schemas.canonical import dead_id
+from schemas.errors import DeadReason, PoisonMessage
+from schemas.fields import MAX_STRING_CHARS, Count, Hash, Id, Label, Ms, Name
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="schema", tag="dead_letter/1"):
@@ -32,3 +33,36 @@ class DeadLetter(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
     def event_time_ms(self) -> int:
         """Record time of the bad record."""
         return self.at_ms
+
+
+def letter_of(
+    topic: str,
+    record: bytes,
+    at_ms: int,
+    poison: PoisonMessage,
+    *,
+    partition: int | None = None,
+    offset: int | None = None,
+    payload: bytes | None = None,
+    event_id: str | None = None,
+) -> DeadLetter:
+    """The letter of a bad record; its id comes from topic, bytes and time.
+
+    Args:
+        topic: its full name on the broker.
+        at_ms: record time, at least 0.
+        payload: the record itself, where it may be kept.
+    """
+    return DeadLetter(
+        dead_id=dead_id(topic, record, at_ms),
+        at_ms=at_ms,
+        source_topic=topic,
+        partition=partition,
+        offset=offset,
+        reason=poison.reason,
+        path=poison.path[:MAX_STRING_CHARS],
+        detail=poison.detail[:MAX_STRING_CHARS],
+        size=len(record),
+        payload=payload,
+        event_id=event_id,
+    )

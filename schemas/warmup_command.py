@@ -12,6 +12,9 @@ from schemas.request_event import Render, Segment
 
 Action = Literal["warm", "load", "pin", "unload", "touch", "probe", "wake", "invalidate", "cancel", "repair"]
 Qos = Literal["guaranteed", "burstable", "best_effort"]
+QOS_RANK: dict[str, int] = {"guaranteed": 0, "burstable": 1, "best_effort": 2}
+"""Classes in the order in which they are served; the last is the first to be turned away."""
+
 Lane = Literal["fast", "tick"]
 SegmentKind = Literal["message", "token_block"]
 

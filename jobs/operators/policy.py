@@ -10,8 +10,7 @@ from pyflink.datastream import ProcessFunction, RuntimeContext
 from jobs import metrics
 from jobs.operators.exits import dead_letter_row
 from jobs.operators.tags import DEAD
-from schemas import DeadLetter, PoisonMessage, Policy, decode, encode
-from schemas.canonical import dead_id
+from schemas import PoisonMessage, Policy, decode, encode, letter_of
 
 
 class PolicyGate(ProcessFunction):  # type: ignore[misc]  # untyped base
@@ -34,21 +33,6 @@ class PolicyGate(ProcessFunction):  # type: ignore[misc]  # untyped base
             decode(value, Policy)
         except PoisonMessage as poison:
             self._dead.inc()
-            yield DEAD, dead_letter_row(_letter(self._topic, value, ctx.timestamp(), poison))
+            yield DEAD, dead_letter_row(encode(letter_of(self._topic, value, max(0, ctx.timestamp()), poison)))
         else:
             yield value
-
-
-def _letter(topic: str, value: bytes, record_ms: int, poison: PoisonMessage) -> bytes:
-    at_ms = max(0, record_ms)
-    return encode(
-        DeadLetter(
-            dead_id=dead_id(topic, value, at_ms),
-            at_ms=at_ms,
-            source_topic=topic,
-            reason=poison.reason,
-            path=poison.path[:256],
-            detail=poison.detail[:256],
-            size=len(value),
-        )
-    )

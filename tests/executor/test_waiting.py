@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from executor.orders import Order, Work
-from executor.waiting import RANK, WaitingLine
+from executor.waiting import WaitingLine
 from schemas import Cancel, Reason, WarmupCommand
+from schemas.warmup_command import QOS_RANK
 
 QOS = ("guaranteed", "burstable", "best_effort")
 
@@ -54,7 +55,7 @@ def test_what_is_served_is_the_best_in_order_and_what_is_turned_away_the_lowest(
     served = drained(line, "r0") + drained(line, "r1")
 
     def rank(item: Work) -> tuple[int, int, int]:
-        return RANK[item.command.qos], -item.command.priority, item.command.issued_at_ms
+        return QOS_RANK[item.command.qos], -item.command.priority, item.command.issued_at_ms
 
     for replica in ("r0", "r1"):
         ranks = [rank(item) for item in served if item.replica == replica]
