@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,6 +14,9 @@ from connectors.kafka.faults import connecting, sorted_fault, sorted_faults
 from connectors.kafka.security import client_options
 from connectors.settings import KafkaSettings
 from schemas.topics import TOPICS, Topic
+
+UNFENCE_S = 30.0
+"""How long a broker may be out of the cluster's sight, as after a start or a stall, before a topic is refused."""
 
 
 class KafkaAdmin:
@@ -45,16 +49,26 @@ class KafkaAdmin:
             missing = {name: spec for name, spec in wanted.items() if name not in existing}
             if not missing:
                 return []
-            answer = self._client.create_topics(missing, raise_errors=False)
-            created = []
-            for topic in answer["topics"]:
-                kind = errors.for_code(topic["error_code"])
-                if kind is errors.NoError:
-                    created.append(topic["name"])
-                elif kind is not errors.TopicAlreadyExistsError:
-                    raise sorted_fault(kind(topic.get("error_message") or ""), f"creating topic {topic['name']}")
+            created = self._create(missing)
             self._client.wait_for_topics(list(missing))
         return [name for name in wanted if name in created]
+
+    def _create(self, missing: dict[str, dict[str, Any]]) -> list[str]:
+        deadline = time.monotonic() + UNFENCE_S
+        created: list[str] = []
+        while missing:
+            for topic in self._client.create_topics(missing, raise_errors=False)["topics"]:
+                name, kind, text = topic["name"], errors.for_code(topic["error_code"]), topic.get("error_message") or ""
+                if kind is errors.InvalidReplicationFactorError and "fenced" in text and time.monotonic() < deadline:
+                    continue
+                if kind not in (errors.NoError, errors.TopicAlreadyExistsError):
+                    raise sorted_fault(kind(text), f"creating topic {name}")
+                if kind is errors.NoError:
+                    created.append(name)
+                del missing[name]
+            if missing:
+                time.sleep(0.5)
+        return created
 
     def check(self, topics: Sequence[Topic] = TOPICS, *, local: bool = True) -> list[Difference]:
         """Compare broker and plan; see `Admin.check`."""

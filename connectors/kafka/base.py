@@ -188,7 +188,10 @@ class Consumer(Protocol):
     """
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener | None = None) -> None:
-        """Join the group for these topics. Partitions come with a later `poll`. Needs a group."""
+        """Join the group for these topics. Partitions come with a later `poll`. Needs a group.
+
+        Raises `StackFault` if a topic does not exist.
+        """
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, outside the group's balance, though at the group's committed offsets."""

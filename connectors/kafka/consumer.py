@@ -120,6 +120,9 @@ class KafkaRecordConsumer:
         """Join the group; see `Consumer.subscribe`."""
         if self._group is None:
             raise ValueError("a consumer without a group cannot subscribe")
+        for topic in topics:
+            # A member that leads the group before it knows the partitions hands out none and has to join again.
+            self.partitions(topic)
         with sorted_faults(f"subscribing to {', '.join(topics)}"):
             self._client.subscribe(list(topics), listener=self._relay(listener))
 
@@ -145,12 +148,23 @@ class KafkaRecordConsumer:
 
     def poll(self, timeout_ms: int, max_records: int = 500) -> list[Record]:
         """Next records; see `Consumer.poll`."""
+        self._stay_joining()
         with sorted_faults("reading"):
             batches = self._client.poll(timeout_ms=timeout_ms, max_records=max_records)
         records = [_record(raw) for batch in batches.values() for raw in batch]
         for place, batch in batches.items():
             self._metrics.count("stoker_kafka_records_read_total", len(batch), topic=place.topic)
         return records
+
+    def _stay_joining(self) -> None:
+        """See a join through that a poll's timeout interrupted.
+
+        kafka-python 3.0.12 forgets one that new metadata caused: between two polls it holds the join for done, never
+        takes the partitions, and its silent heartbeat has the broker put the member out.
+        """
+        coordinator = self._client._coordinator
+        if coordinator.rejoining:
+            coordinator.request_rejoin()
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Store offsets; see `Consumer.commit`."""

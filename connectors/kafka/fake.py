@@ -216,6 +216,8 @@ class MemoryConsumer:
         """Join the group."""
         if self._group is None:
             raise ValueError("a consumer without a group cannot subscribe")
+        for topic in topics:
+            self.partitions(topic)
         with self._broker.changed:
             self._topics, self._listener = tuple(topics), listener
             if self not in self._group.members:

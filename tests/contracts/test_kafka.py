@@ -389,6 +389,22 @@ def test_read_to_end_may_be_left_half_way(cluster: Cluster) -> None:
 def test_unknown_topic_is_a_stack_fault(cluster: Cluster) -> None:
     with pytest.raises(StackFault, match="does not exist"):
         cluster.consumer().partitions("nobody.made.this")
+    with pytest.raises(StackFault, match="does not exist"):
+        cluster.consumer("g").subscribe(["nobody.made.this"])
+
+
+@pytest.mark.parametrize("poll_ms", [1, 20, 100])
+def test_a_group_of_a_topic_just_made_gets_its_partitions(cluster: Cluster, poll_ms: int) -> None:
+    """However short the polls: kafka-python forgot a join that a poll's timeout interrupted."""
+    for _ in range(5):
+        topic = cluster.topic(partitions=4)
+        consumer = cluster.consumer(f"g{uuid.uuid4().hex[:8]}")
+        consumer.subscribe([topic])
+        deadline = time.monotonic() + DEADLINE_S
+        while len(consumer.assignment()) < 4:
+            assert time.monotonic() < deadline, "no partitions"
+            consumer.poll(poll_ms)
+        consumer.close()
 
 
 def test_consumer_without_a_group_neither_subscribes_nor_commits(cluster: Cluster) -> None:
