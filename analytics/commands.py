@@ -13,10 +13,10 @@ from analytics.policy import PolicyBook
 from analytics.pools import envelope_key
 from analytics.prefix_nodes import HASH_BYTES
 from analytics.worth import Worth
-from schemas import Benefit, Cost, Embedding, Prefix, Reason, Render, Replicas, Segment, WarmupCommand, encode
+from schemas import Benefit, Cost, Prefix, Reason, Render, Replicas, Segment, Target, WarmupCommand, encode
 from schemas.canonical import command_id
 from schemas.request_event import Role
-from schemas.warmup_command import Lane, Qos
+from schemas.warmup_command import Action, Lane, Qos
 
 ROLES: tuple[Role, ...] = Role.__args__  # type: ignore[attr-defined]
 """Roles by the index that chains carry."""
@@ -55,17 +55,18 @@ class Draft:
     """An offer in full: everything that its command says.
 
     Attributes:
-        source: candidate and root of a prefix, or the embedding itself.
+        source: candidate and root of a prefix, or the target itself.
         bucket, attempt: of the command's id.
         life_ms: from issue to expiry, scaled. repeat_ms: the bucket's length, scaled.
         names: replicas to warm; none where the executor chooses.
         charge: cost of one copy in the unit of the pool's budget.
         tokens, bytes: what a copy occupies.
+        content_version: of what the target names; another version is another command.
     """
 
     scope: str
     key: str
-    source: tuple[Candidate, Root] | Embedding
+    source: tuple[Candidate, Root] | Target
     unit: str
     bucket: int
     attempt: int
@@ -79,6 +80,8 @@ class Draft:
     tokens: int = 0
     bytes: int = 0
     evidence: dict[str, float] = field(default_factory=dict)
+    action: Action = "warm"
+    content_version: str = "1"
 
     @property
     def copies(self) -> int:
@@ -155,8 +158,10 @@ class Issuer:
             scope=draft.scope,
             tenant=draft.scope,
             pool=self._pool,
-            target=draft.source if isinstance(draft.source, Embedding) else prefix_target(*draft.source),
+            target=prefix_target(*draft.source) if isinstance(draft.source, tuple) else draft.source,
             target_key=draft.key,
+            action=draft.action,
+            content_version=draft.content_version,
             replicas=Replicas(min=1, max=draft.copies, names=draft.names or None),
             priority=priority,
             qos=draft.qos,
@@ -181,7 +186,9 @@ class Issuer:
         return seal(Tag.COMMAND, command_key(self._pool, draft.key), encode(command))
 
     def _id(self, draft: Draft) -> str:
-        return command_id(draft.scope, self._pool, draft.key, "warm", "1", draft.bucket, draft.attempt)
+        return command_id(
+            draft.scope, self._pool, draft.key, draft.action, draft.content_version, draft.bucket, draft.attempt
+        )
 
 
 def priority_of(rank: int, among: int) -> int:

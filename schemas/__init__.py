@@ -3,6 +3,7 @@
 Nothing here decides anything; every other package may import it, and it imports none of them.
 """
 
+from schemas.announcement import Announcement
 from schemas.canonical import Arm
 from schemas.codec import MESSAGES, Message, Reader, decode, encode
 from schemas.dead_letter import DeadLetter, letter_of
@@ -15,7 +16,7 @@ from schemas.errors import (
     StokerError,
     TransientFault,
 )
-from schemas.insights import Accounting, Focus, KeyRate, PlannerState, TopKey, WindowStats
+from schemas.insights import Accounting, Cluster, Focus, KeyRate, Pattern, PlannerState, Score, TopKey, WindowStats
 from schemas.policy import EVERY_SCOPE, Policy
 from schemas.replica_sample import ReplicaSample, ResidentAdapter
 from schemas.request_event import CacheReport, PromptRef, Reasoning, ReasoningStep, Render, RequestEvent, Segment
@@ -23,14 +24,18 @@ from schemas.residency import Residency
 from schemas.reward_event import RewardEvent
 from schemas.topics import TOPICS, Topic, topic_name
 from schemas.warmup_command import (
+    Adapter,
     Benefit,
     Cancel,
     Cost,
     Embedding,
+    Model,
     Prefix,
     Reason,
     Replicas,
+    Response,
     Target,
+    Value,
     WarmupCommand,
 )
 from schemas.warmup_outcome import OutcomeReason, WarmupOutcome
@@ -40,11 +45,14 @@ __all__ = [
     "MESSAGES",
     "TOPICS",
     "Accounting",
+    "Adapter",
+    "Announcement",
     "Arm",
     "Benefit",
     "BrokenConfiguration",
     "CacheReport",
     "Cancel",
+    "Cluster",
     "Cost",
     "DeadLetter",
     "DeadReason",
@@ -52,7 +60,9 @@ __all__ = [
     "Focus",
     "KeyRate",
     "Message",
+    "Model",
     "OutcomeReason",
+    "Pattern",
     "PlannerState",
     "PoisonMessage",
     "Policy",
@@ -69,7 +79,9 @@ __all__ = [
     "RequestEvent",
     "Residency",
     "ResidentAdapter",
+    "Response",
     "RewardEvent",
+    "Score",
     "Segment",
     "StackFault",
     "StokerError",
@@ -77,6 +89,7 @@ __all__ = [
     "TopKey",
     "Topic",
     "TransientFault",
+    "Value",
     "WarmupCommand",
     "WarmupOutcome",
     "WindowStats",

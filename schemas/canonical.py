@@ -60,6 +60,26 @@ def embedding_key(fingerprint: str, query: str) -> str:
     return f"embedding:{fingerprint}:{query}"
 
 
+def adapter_key(name: str, version: str) -> str:
+    """target_key of one version of an adapter."""
+    return f"adapter:{name}@{version}"
+
+
+def response_key(cache: str, query: str) -> str:
+    """target_key of the answer to one query in a semantic cache."""
+    return f"response:{cache}:{query}"
+
+
+def value_key(key: str) -> str:
+    """target_key of a business value; a key that would not fit into an id is named by its h128."""
+    return f"value:{key}" if len(key) <= 240 else f"value:{h128(key)}"
+
+
+def model_key(replica: str) -> str:
+    """target_key of the model on a replica."""
+    return f"model:{replica}"
+
+
 def cancel_key(command_ids: Sequence[str]) -> str:
     """target_key of a Cancel: the set of commands it takes back, in any order."""
     return f"cancel:{h128(*sorted(command_ids))}"

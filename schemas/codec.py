@@ -13,11 +13,12 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from schemas.announcement import Announcement
 from schemas.dead_letter import DeadLetter
 from schemas.errors import DeadReason, PoisonMessage
 from schemas.fields import MAX_QUERY_BYTES
 from schemas.hashes import bad_hash, hash_fields, is_hex
-from schemas.insights import Accounting, Focus, PlannerState, WindowStats
+from schemas.insights import Accounting, Cluster, Focus, Pattern, PlannerState, Score, WindowStats
 from schemas.policy import Policy
 from schemas.replica_sample import ReplicaSample
 from schemas.request_event import RequestEvent
@@ -38,7 +39,11 @@ Message = (
     | WindowStats
     | Accounting
     | Focus
+    | Cluster
+    | Score
+    | Pattern
     | PlannerState
+    | Announcement
     | DeadLetter
 )
 MESSAGES: tuple[type[msgspec.Struct], ...] = Message.__args__

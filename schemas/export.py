@@ -11,14 +11,16 @@ from typing import Any
 
 import msgspec
 
+from schemas.announcement import Announcement
 from schemas.dead_letter import DeadLetter
-from schemas.insights import Accounting, Focus, PlannerState, WindowStats
+from schemas.insights import Accounting, Cluster, Focus, Pattern, PlannerState, Score, WindowStats
 from schemas.policy import Policy
 from schemas.replica_sample import ReplicaSample
 from schemas.request_event import RequestEvent
 from schemas.residency import Residency
 from schemas.reward_event import RewardEvent
 from schemas.topics import (
+    ANNOUNCEMENTS,
     COMMANDS,
     DEAD_LETTERS,
     INSIGHTS,
@@ -43,7 +45,8 @@ CONTENT: dict[Topic, tuple[type[msgspec.Struct], ...]] = {
     OUTCOMES: (WarmupOutcome,),
     RESIDENCY: (Residency,),
     POLICY: (Policy,),
-    INSIGHTS: (WindowStats, Accounting, Focus, PlannerState),
+    ANNOUNCEMENTS: (Announcement,),
+    INSIGHTS: (WindowStats, Accounting, Focus, Cluster, Score, Pattern, PlannerState),
     DEAD_LETTERS: (DeadLetter,),
 }
 """The messages of each topic. Topics of later issues have none yet."""

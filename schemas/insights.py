@@ -1,4 +1,4 @@
-"""Insights: what the jobs saw (topic warmup.insights): WindowStats, Accounting and Focus."""
+"""Insights: what the jobs saw (topic warmup.insights)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from schemas.fields import Amount, Count, Id, Ms, Name
+from schemas.fields import Amount, Count, Hash, Id, Ms, Name, Share
 
-Dimension = Literal["query", "template", "adapter", "prefix_family", "cluster"]
+Dimension = Literal["query", "template", "adapter", "prefix_family", "cluster", "value"]
 Verdict = Literal["crowd", "crawler", "none"]
 
 
@@ -96,6 +96,83 @@ class Focus(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="sc
     @property
     def event_time_ms(self) -> int:
         """The end of the window that showed it."""
+        return self.at_ms
+
+
+class Cluster(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="schema", tag="cluster/1"):
+    """A group of like queries in a scope's window, once per stride while it lives.
+
+    Attributes:
+        cluster_id: kept while the group goes on; never reused.
+        rule: which clustering found it. `eps` is its radius in cosine distance for this encoder's `fingerprint`.
+        medoid: the member nearest to all others; `members` the heaviest ones with it, `size` how many there are.
+        mass: weight of all members; `growth` its change since the last stride, as a share.
+    """
+
+    scope: Id
+    cluster_id: Id
+    rule: Name
+    fingerprint: Hash
+    eps: Amount
+    at_ms: Ms
+    medoid: Hash
+    members: tuple[Hash, ...] = ()
+    size: Count
+    mass: Amount
+    growth: Annotated[float, Meta(ge=-1, le=1e9)] = 0.0
+    largest_share: Share = 0.0
+    evidence: dict[str, float] = {}
+
+    @property
+    def event_time_ms(self) -> int:
+        """The stride that it was seen at."""
+        return self.at_ms
+
+
+class Score(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="schema", tag="score/1"):
+    """The dynamic score of a query after a reward: α · reward + (1 − α) · demand (D6).
+
+    `reward_at_ms` is the judgement that changed it, so that a reader can see how long that took.
+    """
+
+    scope: Id
+    query_sha256: Hash
+    rule: Name
+    at_ms: Ms
+    reward_at_ms: Ms
+    score: Share
+    reward: Share
+    demand: Share
+    alpha: Share
+    rewards: Count = 1
+
+    @property
+    def event_time_ms(self) -> int:
+        """When it was computed, in event time."""
+        return self.at_ms
+
+
+class Pattern(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="schema", tag="pattern/1"):
+    """Consecutive requests of a session that resemble each other, or an adapter asked for often (D10).
+
+    Attributes:
+        pattern: `consecutive_prompts` or `adapter_rate`.
+        subject: the session's hash, or the adapter.
+        priority: of the spec's formula, as it came out, before it is clamped for the command.
+    """
+
+    scope: Id
+    pool: Id
+    pattern: Literal["consecutive_prompts", "adapter_rate"]
+    subject: Id
+    at_ms: Ms
+    priority: Count = 0
+    state: Annotated[int, Meta(ge=0, le=999)] = 0
+    evidence: dict[str, float] = {}
+
+    @property
+    def event_time_ms(self) -> int:
+        """The request that completed it."""
         return self.at_ms
 
 

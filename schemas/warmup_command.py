@@ -46,13 +46,67 @@ class Embedding(Struct, frozen=True, kw_only=True, tag_field="kind", tag="embedd
     query_sha256: Hash
 
 
+class Adapter(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="adapter"):
+    """A LoRA adapter in one exact version. Actions: load, pin, unload.
+
+    Attributes:
+        source: where the replica reads it: a path or an id that the engine resolves.
+        sha256: digest of the weights, where the announcement told it; the executor compares before it loads.
+    """
+
+    name: Id
+    version: Name
+    rank: Annotated[int, Meta(ge=1, le=4096)] | None = None
+    sha256: Id | None = None
+    source: Id | None = None
+
+
+class Response(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="response"):
+    """An answer for the scope's semantic cache. Actions: warm, invalidate.
+
+    Attributes:
+        cache: name of the semantic cache within the scope.
+        fingerprint: encoder of the query's vector.
+        response_ref: hash of the answer's text among the scope's blobs; None asks the executor to generate it.
+        params_hash: h128 of the sampling parameters that the answer was made with.
+        semantic_version: version of the facts behind the answer.
+        until_ms: absolute end of the entry, in wall time.
+    """
+
+    cache: Name
+    fingerprint: Hash
+    query_sha256: Hash
+    response_ref: Hash | None = None
+    model: Id
+    template_version: Label = ""
+    params_hash: Label = ""
+    semantic_version: Label = ""
+    reward: Share = 1.0
+    until_ms: Ms
+
+
+class Value(Struct, frozen=True, kw_only=True, tag_field="kind", tag="value"):
+    """A business value: `loader` (configured at the executor) fetches it, Redis holds it for `ttl_ms`."""
+
+    key: Id
+    loader: Name
+    ttl_ms: Annotated[int, Meta(ge=1000, le=86_400_000)]
+
+
+class Model(Struct, frozen=True, kw_only=True, tag_field="kind", tag="model"):
+    """A model on one replica. Actions: probe (one token after readiness), load, wake."""
+
+    model: Id
+    replica: Id
+
+
 class Cancel(Struct, frozen=True, kw_only=True, tag_field="kind", tag="cancel"):
     """Commands to take back: what is queued is dropped, what runs is closed."""
 
     command_ids: Annotated[tuple[Hash, ...], Meta(min_length=1, max_length=1024)]
 
 
-Target = Prefix | Embedding | Cancel
+Target = Prefix | Embedding | Adapter | Response | Value | Model | Cancel
 
 
 class Replicas(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,0 +1,59 @@
+"""Announcement: a change that somebody knows of beforehand (topic warmup.announcements)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from schemas.canonical import h128
+from schemas.fields import MAX_SEGMENTS, Hash, Id, Label, Ms, Name
+from schemas.request_event import Render, Segment
+
+AnnouncementKind = Literal["prompt", "model", "tokenizer", "template", "adapter", "event"]
+MAX_KEYS = 1000
+
+
+class Announcement(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="schema", tag="announcement/1"):
+    """What changes, for whom, and when. Telling it twice is telling it once: equal changes have the same id.
+
+    Attributes:
+        kind: `prompt` a new managed prompt; `model`, `tokenizer`, `template` invalidate what was rendered with the old
+            one; `adapter` a new version; `event` a time at which the named keys will be asked for.
+        pool: the GPU pool that it concerns; for an event the Redis pool.
+        name, version: of what changes. `replaces` is the version that ends, where there is one.
+        at_ms: when it takes effect.
+        segments, render: of a prompt: what its requests will begin with.
+        model: the model that it is for; of a model change the new one.
+        rank, sha256, source: of an adapter, as in the target.
+        keys, loader: of an event: business values to have ready, most wanted first.
+    """
+
+    announcement_id: Hash
+    scope: Id
+    pool: Id
+    kind: AnnouncementKind
+    name: Id
+    version: Name
+    replaces: Name | None = None
+    announced_at_ms: Ms
+    at_ms: Ms
+    model: Id | None = None
+    segments: Annotated[tuple[Segment, ...], Meta(max_length=MAX_SEGMENTS)] = ()
+    render: Render = Render()
+    rank: Annotated[int, Meta(ge=1, le=4096)] | None = None
+    sha256: Id | None = None
+    source: Id | None = None
+    keys: Annotated[tuple[Id, ...], Meta(max_length=MAX_KEYS)] = ()
+    loader: Label = ""
+    deleted: bool = False
+
+    @property
+    def event_time_ms(self) -> int:
+        """When it was announced."""
+        return self.announced_at_ms
+
+
+def announcement_id(scope: str, pool: str, kind: str, name: str, version: str, at_ms: int) -> str:
+    """Identity of a change: who, what, which version, and when."""
+    return h128(scope, pool, kind, name, version, str(at_ms))
