@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from analytics.budget import Budget
 from analytics.envelopes import Candidate, Root, Tag, seal
-from analytics.experiments import assign
+from analytics.experiments import ALWAYS, assign
 from analytics.memory import TargetMemory
 from analytics.policy import PolicyBook
 from analytics.pools import envelope_key
@@ -62,6 +62,7 @@ class Draft:
         charge: cost of one copy in the unit of the pool's budget.
         tokens, bytes: what a copy occupies.
         content_version: of what the target names; another version is another command.
+        exempt: never held out: snapshots, probes, checks and what takes something back (D17).
     """
 
     scope: str
@@ -82,6 +83,7 @@ class Draft:
     evidence: dict[str, float] = field(default_factory=dict)
     action: Action = "warm"
     content_version: str = "1"
+    exempt: bool = False
 
     @property
     def copies(self) -> int:
@@ -151,7 +153,7 @@ class Issuer:
 
     def command(self, draft: Draft, at_ms: int, lane: Lane, priority: int, policy: PolicyBook) -> bytes:
         """The envelope of a paid draft's command."""
-        assignment = assign(draft.unit, at_ms, policy.experiment(draft.scope))
+        assignment = ALWAYS if draft.exempt else assign(draft.unit, at_ms, policy.experiment(draft.scope))
         worth = draft.worth
         command = WarmupCommand(
             command_id=self._id(draft),

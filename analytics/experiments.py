@@ -17,6 +17,10 @@ class Assignment:
     propensity: float
 
 
+ALWAYS = Assignment("warm", 1.0)
+"""Of what is never held out."""
+
+
 def period_of(at_ms: int) -> str:
     """The period of an event time: its day in UTC, e.g. `2026-11-30`. It turns the salt, and is never time-scaled."""
     return datetime.fromtimestamp(at_ms // 1000, tz=UTC).date().isoformat()
