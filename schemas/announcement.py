@@ -11,7 +11,8 @@ from schemas.fields import MAX_SEGMENTS, Hash, Id, Label, Ms, Name
 from schemas.request_event import Render, Segment
 
 AnnouncementKind = Literal["prompt", "model", "tokenizer", "template", "adapter", "event"]
-MAX_KEYS = 1000
+Strategy = Literal["full_snapshot", "hot_top_n", "full_model", "template", "sampled"]
+MAX_KEYS = 10_000
 
 
 class Announcement(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="schema", tag="announcement/1"):
@@ -26,7 +27,8 @@ class Announcement(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
         segments, render: of a prompt: what its requests will begin with.
         model: the model that it is for; of a model change the new one.
         rank, sha256, source: of an adapter, as in the target.
-        keys, loader: of an event: business values to have ready, most wanted first.
+        keys, loader, ttl_ms: of an event: business values to have ready, most wanted first.
+        strategy: what to warm of it, where it is not the one usual for its kind (`analytics.strategies`).
     """
 
     announcement_id: Hash
@@ -46,6 +48,8 @@ class Announcement(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
     source: Id | None = None
     keys: Annotated[tuple[Id, ...], Meta(max_length=MAX_KEYS)] = ()
     loader: Label = ""
+    ttl_ms: Annotated[int, Meta(ge=1000, le=86_400_000)] = 900_000
+    strategy: Strategy | None = None
     deleted: bool = False
 
     @property

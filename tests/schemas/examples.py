@@ -238,6 +238,8 @@ EXAMPLES: dict[str, msgspec.Struct] = {
         source="adapters/support-de-3",
         keys=("sku:42",),
         loader="prices",
+        ttl_ms=600_000,
+        strategy="template",
         deleted=True,
     ),
     "cluster": Cluster(
