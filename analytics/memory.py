@@ -15,17 +15,14 @@ from analytics.replicas import Ready
 from schemas.residency import Residency
 from schemas.warmup_outcome import OutcomeReason, WarmupOutcome
 
-LASTING = frozenset(
-    {
-        OutcomeReason.BELOW_BLOCK,
-        OutcomeReason.TEXT_WITHHELD,
-        OutcomeReason.CONTENT_MISSING,
-        OutcomeReason.CONTENT_MISMATCH,
-        OutcomeReason.UNSUPPORTED,
-        OutcomeReason.ENGINE_REFUSED,
-    }
-)
+LASTING = frozenset({OutcomeReason.BELOW_BLOCK, OutcomeReason.UNSUPPORTED, OutcomeReason.ENGINE_REFUSED})
 """Reasons of a refusal that the next attempt would meet again: the replica counts as served for a residency's time."""
+
+NO_CONTENT = frozenset({OutcomeReason.TEXT_WITHHELD, OutcomeReason.CONTENT_MISSING, OutcomeReason.CONTENT_MISMATCH})
+"""Reasons of a refusal that every replica would give, and again for as long as nobody stores the text: the target rests
+for a residency's time, and twice as long after each further such outcome, up to a bound."""
+
+LONGEST_REST_MS = 3_600_000
 
 NOTHING_SPENT = frozenset({OutcomeReason.ENGINE_REFUSED, OutcomeReason.STORE_UNAVAILABLE})
 """Reasons of a failure that came before any prefill."""
@@ -86,6 +83,9 @@ class TargetRecord(Record, frozen=True, array_like=True):
     waiting: tuple[str, ...]
     failed: bool
     stays: tuple[Stay, ...]
+    refused_by: str = ""
+    rest_ms: int = 0
+    rests_until_ms: int = 0
 
 
 class Target:
@@ -97,6 +97,8 @@ class Target:
         charged: what the budget paid for each copy.
         waiting: replicas that still owe an outcome; `ANY_REPLICA` where the command named none.
         failed: whether the last command failed or expired anywhere.
+        refused_by: the last command that found no content; empty after one that did.
+        rest_ms, rests_until_ms: for how long and until when nothing is commanded because of that.
         queued_ms: when `TargetMemory` looks at it next; 0 before it was queued.
     """
 
@@ -111,6 +113,9 @@ class Target:
         "keep_ms",
         "key",
         "queued_ms",
+        "refused_by",
+        "rest_ms",
+        "rests_until_ms",
         "scope",
         "stays",
         "waiting",
@@ -129,6 +134,9 @@ class Target:
         self.waiting: tuple[str, ...] = ()
         self.failed = False
         self.stays: dict[str, Stay] = {}
+        self.refused_by = ""
+        self.rest_ms = 0
+        self.rests_until_ms = 0
         self.queued_ms = 0
 
     def live(self, at_ms: int) -> bool:
@@ -145,11 +153,13 @@ class Target:
         return stay.until_ms if stay is not None and stay.mark in (0, mark) else 0
 
     def anywhere_until(self) -> int:
-        """The latest end of any residency, where a pool is one cache with one or more names."""
-        return max((stay.until_ms for stay in self.stays.values()), default=0)
+        """The latest end of any residency, where a pool is one cache with one or more names, or of its rest."""
+        return max(self.rests_until_ms, *(stay.until_ms for stay in self.stays.values()), 0)
 
     def missing(self, ready: Ready, at_ms: int) -> tuple[str, ...]:
-        """Ready replicas where it will not be resident at a time."""
+        """Ready replicas where it will not be resident at a time; none while it rests."""
+        if self.rests_until_ms > at_ms:
+            return ()
         if not self.stays:
             return ready.names
         return tuple(
@@ -159,14 +169,16 @@ class Target:
         )
 
     def first_lapse(self, ready: Ready, at_ms: int) -> int:
-        """When the first of the residencies that last beyond a time ends. There is one."""
+        """When the first of the residencies that last beyond a time ends, or else the rest. There is one."""
+        if self.rests_until_ms > at_ms:
+            return self.rests_until_ms
         untils = [self.resident_until(name, mark) for name, mark in zip(ready.names, ready.marks, strict=True)]
         return min(until for until in untils if until > at_ms)
 
     @property
     def forget_ms(self) -> int:
-        """From when on nothing of this matters any more."""
-        return max(self.keep_ms, self.expires_ms, self.anywhere_until())
+        """From when on nothing of this matters any more. A rest is known for as long again: the next is longer."""
+        return max(self.keep_ms, self.expires_ms, self.anywhere_until(), self.rests_until_ms + self.rest_ms)
 
     def next_attempt(self, bucket: int, at_ms: int) -> int:
         """Number of a further command: it goes on after a failure and within a bucket, else it starts again."""
@@ -178,10 +190,12 @@ class TargetMemory:
 
     Args:
         max_targets: beyond it those are forgotten first that would be forgotten next anyway.
+        longest_rest_ms: of a target without content.
     """
 
-    def __init__(self, max_targets: int, store: Section) -> None:
+    def __init__(self, max_targets: int, store: Section, longest_rest_ms: int = LONGEST_REST_MS) -> None:
         self._max_targets = max_targets
+        self._longest_rest_ms = longest_rest_ms
         self._store = store
         self._targets: dict[tuple[str, str], Target] = {}
         self._due: list[tuple[int, str, str]] = []
@@ -221,14 +235,16 @@ class TargetMemory:
 
         Args:
             mark: of the replica's incarnation.
-            stay_ms: how long what was applied is taken as resident.
+            stay_ms: how long what was applied is taken as resident, and how long a target without content rests first.
 
         Returns:
             what the outcome says was charged and not used.
         """
         target = self._targets.get((outcome.scope, outcome.target_key))
         served = outcome.status in ("applied", "resident", "held_out", "shadow")
-        refused = outcome.status in ("skipped", "rejected", "failed") and outcome.reason in LASTING
+        turned_away = outcome.status in ("skipped", "rejected", "failed")
+        refused = turned_away and outcome.reason in LASTING
+        contentless = turned_away and outcome.reason in NO_CONTENT
         if target is None:
             if outcome.status not in ("applied", "resident"):
                 return 0.0
@@ -239,13 +255,17 @@ class TargetMemory:
             if answering:
                 target.waiting = tuple(name for name in target.waiting if name not in answering)
                 unused = unused_of(outcome, target.charged * len(answering))
-                if not (served or refused):
+                if not (served or refused or contentless):
                     target.failed = True
             for name in answering:
                 if (served or refused) and name not in (ANY_REPLICA, outcome.replica):
                     self._see(target, name, 0, outcome.finished_at_ms, outcome.finished_at_ms + stay_ms)
         if served or refused:
             self._see(target, outcome.replica, mark, outcome.finished_at_ms, outcome.finished_at_ms + stay_ms)
+        if contentless:
+            self._rest(target, outcome, stay_ms)
+        elif outcome.status in ("applied", "resident"):
+            target.refused_by, target.rest_ms, target.rests_until_ms = "", 0, 0
         self._write(target)
         return unused
 
@@ -285,6 +305,8 @@ class TargetMemory:
         target.issued_ms, target.expires_ms, target.keep_ms = record.issued_ms, record.expires_ms, record.keep_ms
         target.charged, target.waiting, target.failed = record.charged, record.waiting, record.failed
         target.stays = {stay.replica: stay for stay in record.stays}
+        target.refused_by, target.rest_ms = record.refused_by, record.rest_ms
+        target.rests_until_ms = record.rests_until_ms
         self._queue(target)
 
     @staticmethod
@@ -293,6 +315,14 @@ class TargetMemory:
         if outcome.status in ("held_out", "shadow") or outcome.reason == OutcomeReason.NO_REPLICA:
             return target.waiting
         return tuple(name for name in target.waiting if name in (ANY_REPLICA, outcome.replica))
+
+    def _rest(self, target: Target, outcome: WarmupOutcome, first_ms: int) -> None:
+        """Once for a command, however many of its replicas say so."""
+        if outcome.command_id == target.refused_by:
+            return
+        target.refused_by = outcome.command_id
+        target.rest_ms = min(self._longest_rest_ms, 2 * target.rest_ms or first_ms)
+        target.rests_until_ms = outcome.finished_at_ms + target.rest_ms
 
     @staticmethod
     def _see(target: Target, replica: str, mark: int, seen_ms: int, until_ms: int) -> bool:
@@ -321,6 +351,9 @@ class TargetMemory:
             target.waiting,
             target.failed,
             tuple(stay for _, stay in sorted(target.stays.items())),
+            target.refused_by,
+            target.rest_ms,
+            target.rests_until_ms,
         )
         self._store.put(path(target.scope, target.key), pack(record))
         # An entry that stands too early is put right when its time comes.

@@ -27,6 +27,13 @@ class PlanConfig:
     rewarm_pause_ms: int = knob(
         10_000, "A lost prefix is warmed again at most once in such a time.", unit="ms", low=0, high=3_600_000
     )
+    longest_rest_ms: int = knob(
+        3_600_000,
+        "A target without content is commanded ever more rarely, at last once in such a time.",
+        unit="ms",
+        low=1000,
+        high=86_400_000,
+    )
     min_life_ms: int = knob(
         15_000,
         "No command lives shorter than this, however event time is scaled: executors live in real time.",

@@ -70,7 +70,7 @@ class Planner:
         self._pool = pool
         self._store = store
         self._redis = is_redis(pool)
-        self._memory = TargetMemory(config.max_targets, Section(store, "t"))
+        self._memory = TargetMemory(config.max_targets, Section(store, "t"), config.scaled(config.longest_rest_ms))
         self._budget = Budget(Section(store, "y"))
         self._issuer = Issuer(pool, self._memory, self._budget)
         self._fleet = Fleet(config.stale_ms, Section(store, "p"))

@@ -148,7 +148,8 @@ class PrefixPlanner:
         attempt = 1
         if target is not None and target.bucket != NO_BUCKET:
             pause_ms = self._config.scaled(self._config.rewarm_pause_ms)
-            if target.live(at_ms) or at_ms < target.issued_ms + pause_ms or now < target.bucket:
+            rests = at_ms < max(target.issued_ms + pause_ms, target.rests_until_ms)
+            if target.live(at_ms) or rests or now < target.bucket:
                 return None
             attempt = target.attempt + 1
         offer = Offer(0, 0.0, scope, key, (replica,), attempt)

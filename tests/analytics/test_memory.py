@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from analytics.commands import command_key, priority_of
@@ -84,7 +85,7 @@ def test_only_what_was_surely_not_spent_comes_back(status, reason, warmed, apply
     ("status", "reason", "stays", "failed"),
     [
         ("failed", "engine_refused", True, False),
-        ("rejected", "content_mismatch", True, False),
+        ("rejected", "unsupported", True, False),
         ("applied", "unverified", True, False),
         ("failed", "engine_unavailable", False, True),
         ("failed", "unverified", False, True),  # its executor died: the next one may well do it
@@ -97,6 +98,45 @@ def test_a_lasting_refusal_counts_as_served_and_a_passing_failure_does_not(statu
     target = memory.get("s", "k")
     assert target.failed_by(150) == failed
     assert target.resident_until("r", 7) == (1_150 if stays else 0)
+
+
+@pytest.mark.parametrize("reason", ["text_withheld", "content_missing", "content_mismatch"])
+def test_a_target_without_content_rests_on_all_replicas_twice_as_long_each_time_up_to_a_bound(reason):
+    store = MemoryMapStore()
+    memory = TargetMemory(10, Section(store, "t"), longest_rest_ms=6_000)
+    ready = Ready(("r", "r2"), (7, 8), 16)
+    at, rests = 0, []
+    for turn in range(6):
+        memory.issued("s", "k", f"{turn:032x}", turn, 1, at, at + 50, at + 40, 1.0, ("r", "r2"))
+        for replica in ("r", "r2"):  # both of one command count once
+            outcome = told(f"{turn:032x}", "skipped", reason)
+            memory.on_outcome(msgspec.structs.replace(outcome, replica=replica, finished_at_ms=at), 0, 1_000)
+        target = memory.get("s", "k")
+        assert not target.failed_by(at)
+        rests.append(target.rests_until_ms - at)
+        at = target.rests_until_ms
+        assert target.missing(ready, at - 1) == ()
+        assert target.first_lapse(ready, at - 1) == at
+        assert target.missing(ready, at) == ("r", "r2")
+        memory.forget(at)
+        rebuilt = TargetMemory(10, Section(store, "t"), longest_rest_ms=6_000)
+        for _, blob in store.copy().items():
+            rebuilt.restore(blob)
+        memory = rebuilt
+    assert rests == [1_000, 2_000, 4_000, 6_000, 6_000, 6_000]
+    assert len(memory) == 1
+    memory.forget(at + 6_000)
+    assert len(memory) == 0
+
+
+def test_content_that_is_there_again_ends_the_doubling():
+    memory = TargetMemory(10, Section(MemoryMapStore(), "t"))
+    for turn, (status, reason) in enumerate([("skipped", "content_missing"), ("applied", "done")] * 2):
+        memory.issued("s", "k", f"{turn:032x}", turn, 1, 100, 200, 180, 1.0, ("r",))
+        memory.on_outcome(told(f"{turn:032x}", status, reason), 7, 1_000)
+        target = memory.get("s", "k")
+        assert target.rest_ms == (1_000 if status == "skipped" else 0)
+        assert target.missing(Ready(("r",), (7,), 16), 160) == ()
 
 
 def test_a_later_version_of_state_is_refused():

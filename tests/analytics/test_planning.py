@@ -2,6 +2,7 @@
 
 import random
 from collections import defaultdict
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -265,6 +266,34 @@ def test_what_is_refused_for_good_is_not_asked_again_at_once(status, reason):
     for _ in range(80):
         drive.hear(hot(candidate("a"), at=drive.now))
         assert drive.run(TICK, ["r1"]) == []
+
+
+def test_a_prefix_whose_text_is_withheld_is_offered_ever_more_rarely():
+    scale = 20
+    drive = Drive(config=PlanConfig(time_scale=scale))
+    ready(drive, "r1", "r2")
+    issued = []
+    for _ in range(6 * 3_600 // scale // 10):
+        for _ in range(10):
+            drive.hear(hot(candidate("a", tokens=5_000), at=drive.now))
+            for command in drive.run(TICK, ["r1", "r2"]):
+                issued.append(command.issued_at_ms)
+                for replica in command.replicas.names:
+                    drive.control(outcome(command, replica, drive.now, "skipped", OutcomeReason.CONTENT_MISSING))
+        drive.rebuild()
+    gaps = [(later - earlier) * scale / 1000 for earlier, later in pairwise(issued)]
+    assert gaps[:8] == pytest.approx([120, 240, 480, 960, 1_920, 3_600, 3_600, 3_600], abs=60 + 2 * scale)
+
+
+def test_a_lost_prefix_without_content_rests_too():
+    drive = Drive()
+    ready(drive, "r1", "r2")
+    drive.hear(hot(candidate("a")))
+    (command,) = drive.run(TICK, ["r1", "r2"])
+    drive.control(outcome(command, "r2", drive.now, "skipped", OutcomeReason.TEXT_WITHHELD))
+    drive.control(outcome(command, "r1", drive.now, "skipped", OutcomeReason.TEXT_WITHHELD))
+    drive.run(20_000, ["r1", "r2"])
+    assert drive.control(residency(command, "r1", drive.now, 0)) == []
 
 
 def test_only_replicas_that_lack_it_are_named_and_a_new_incarnation_lacks_everything():
