@@ -60,9 +60,27 @@ def embedding_key(fingerprint: str, query: str) -> str:
     return f"embedding:{fingerprint}:{query}"
 
 
+UNVERSIONED = "-"
+"""The version of an adapter whose name tells none."""
+
+
 def adapter_key(name: str, version: str) -> str:
     """target_key of one version of an adapter."""
     return f"adapter:{name}@{version}"
+
+
+def adapter_name(name: str, version: str) -> str:
+    """What an engine, a request and a Prefix call one version of an adapter: `name@version`.
+
+    Each version has a name of its own because engines key KV blocks by it (vLLM #42125).
+    """
+    return name if version == UNVERSIONED else f"{name}@{version}"
+
+
+def adapter_parts(name: str) -> tuple[str, str]:
+    """Name and version out of what an engine or a request calls an adapter; the inverse of `adapter_name`."""
+    base, _, version = name.rpartition("@")
+    return (base, version) if base and version else (name, UNVERSIONED)
 
 
 def response_key(cache: str, query: str) -> str:

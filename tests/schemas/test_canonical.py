@@ -77,3 +77,17 @@ def test_no_unit_is_held_at_share_zero_and_every_unit_at_one() -> None:
 
 def test_a_cancel_names_a_set() -> None:
     assert c.cancel_key(["b", "a"]) == c.cancel_key(["a", "b"])
+
+
+@given(name=st.text(min_size=1, max_size=20), version=st.text(min_size=1, max_size=9).filter(lambda it: "@" not in it))
+def test_an_adapter_s_name_in_an_engine_tells_name_and_version(name: str, version: str) -> None:
+    written = c.adapter_name(name, version)
+    if version != c.UNVERSIONED:
+        assert c.adapter_parts(written) == (name, version)
+    assert c.adapter_name(*c.adapter_parts(written)) == written
+
+
+def test_an_adapter_without_a_version_is_one_all_the_same() -> None:
+    assert c.adapter_parts("german") == ("german", c.UNVERSIONED)
+    assert c.adapter_parts("german@") == ("german@", c.UNVERSIONED)
+    assert c.adapter_parts("german@7") == ("german", "7")
