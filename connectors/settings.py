@@ -9,13 +9,23 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from schemas.errors import BrokenConfiguration
 from schemas.topics import Topic, topic_name
+
+TimeScale = Annotated[
+    float,
+    Field(
+        ge=1.0,
+        le=1_000.0,
+        description="How much faster than the calendar everything runs, in job, executor and replay alike: divides "
+        "windows, panes, lives and intervals, multiplies budgets a second (1 to 1,000).",
+    ),
+]
 
 
 class Section(BaseModel):

@@ -106,8 +106,8 @@ class Department:
         return warm
 
     def _write_embedding(self) -> Callable[[WarmupCommand, str, float], Awaitable[Ending]]:
-        ports, settings = self._shared.ports, self._shared.tree.executor
-        life_ms = max(1, round(settings.embedding_life_ms / settings.time_scale))
+        ports, tree = self._shared.ports, self._shared.tree
+        life_ms = max(1, round(tree.executor.embedding_life_ms / tree.time_scale))
         embeddings = EmbeddingApplier(ports.blobs, ports.vectors, ports.embeddings, life_ms)
 
         async def write(command: WarmupCommand, _replica: str, _timeout_s: float) -> Ending:
@@ -116,12 +116,10 @@ class Department:
         return write
 
     def _rate(self, scope: str | None) -> Rate:
-        settings, book = self._shared.tree.executor, self._shared.book
+        scale, slack, book = self._shared.tree.time_scale, self._shared.tree.executor.quota_slack, self._shared.book
         if self._is_redis:
-            return entry_rate(book, scope, self.intake.part, settings.time_scale, settings.quota_slack)
-        return prefill_rate(
-            book, scope, len(self._replicas), self.intake.part, settings.time_scale, settings.quota_slack
-        )
+            return entry_rate(book, scope, self.intake.part, scale, slack)
+        return prefill_rate(book, scope, len(self._replicas), self.intake.part, scale, slack)
 
     def _deliver(self, batch: list[tuple[Record, Place]]) -> None:
         self.pool.deliver(batch)

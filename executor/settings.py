@@ -8,7 +8,7 @@ from typing import Self
 from pydantic import ConfigDict, Field, model_validator
 
 from analytics.pools import is_redis
-from connectors.settings import EncoderSettings, KafkaSettings, RedisSettings, SecretRef, Section
+from connectors.settings import EncoderSettings, KafkaSettings, RedisSettings, SecretRef, Section, TimeScale
 
 
 class EngineSettings(Section):
@@ -36,9 +36,6 @@ class ExecutorSettings(Section):
         description="Cache salts: by scope, then by the salt_ref that its commands name, a reference to each salt.",
     )
     redis_pools: bool = Field(default=True, description="Whether it also serves the caches in Redis (redis:<pool>).")
-    time_scale: float = Field(
-        default=1.0, gt=0, le=10_000, description="Divides the life of cache entries, multiplies budgets (0 to 10,000)."
-    )
     shadow: bool = Field(default=False, description="Whether nothing is applied and every outcome is shadow.")
     concurrency: int = Field(
         default=2, ge=1, le=64, description="Warm-ups that run at once on one engine replica (1 to 64)."
@@ -131,6 +128,7 @@ class ExecutorTree(Section):
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
+    time_scale: TimeScale = 1.0
     kafka: KafkaSettings = KafkaSettings()
     redis: RedisSettings = RedisSettings()
     encoder: EncoderSettings = EncoderSettings()

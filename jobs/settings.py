@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from analytics.scopes import ScopeMap
 from connectors.configuration import load
-from connectors.settings import EncoderSettings, KafkaSettings, RedisSettings, Section
+from connectors.settings import EncoderSettings, KafkaSettings, RedisSettings, Section, TimeScale
 
 if TYPE_CHECKING:  # imported by the builders: the command line reads settings without loading the decisions
     from analytics.demand import DemandConfig
@@ -49,9 +49,6 @@ class ScopeSettings(Section):
 class WarmupSettings(Section):
     """The job `warmup`. Durations are event time at scale 1, unless said otherwise."""
 
-    time_scale: float = Field(
-        default=1.0, ge=1.0, le=1_000.0, description="Shortens every window, pane, life and interval (1 to 1,000)."
-    )
     shards: int = Field(
         default=32, ge=1, le=4_096, description="Demand shards; fixed for the life of a state (1 to 4,096)."
     )
@@ -146,6 +143,7 @@ class JobSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
+    time_scale: TimeScale = 1.0
     kafka: KafkaSettings = KafkaSettings()
     redis: RedisSettings = RedisSettings()
     encoder: EncoderSettings = EncoderSettings()
@@ -163,7 +161,7 @@ class JobSettings(BaseModel):
 
     def scaled(self, duration_ms: int) -> int:
         """A duration of event time at this time scale, at least one millisecond."""
-        return max(1, round(duration_ms / self.warmup.time_scale))
+        return max(1, round(duration_ms / self.time_scale))
 
     def ingest(self) -> IngestConfig:
         """How records are read."""
@@ -189,7 +187,7 @@ class JobSettings(BaseModel):
             lateness_ms=self.scaled(self.warmup.lateness_ms),
             close_after_ms=self.scaled(self.warmup.pane_ms),
             second_sight=SecondSightConfig(
-                shards=self.warmup.shards, small=self.scopes.small, time_scale=self.warmup.time_scale
+                shards=self.warmup.shards, small=self.scopes.small, time_scale=self.time_scale
             ),
         )
 
@@ -198,16 +196,14 @@ class JobSettings(BaseModel):
         from analytics.prefixes import PrefixConfig
 
         return PrefixConfig(
-            slide_ms=self.warmup.pane_ms, min_p_asked=self.warmup.min_p_asked, time_scale=self.warmup.time_scale
+            slide_ms=self.warmup.pane_ms, min_p_asked=self.warmup.min_p_asked, time_scale=self.time_scale
         )
 
     def planning(self) -> PlanConfig:
         """How warm-ups are chosen. One Redis pool sees the queries of all GPU pools."""
         from analytics.plan_config import PlanConfig
 
-        return PlanConfig(
-            pane_ms=self.warmup.pane_ms, redis_pool=self.redis.pool_key, time_scale=self.warmup.time_scale
-        )
+        return PlanConfig(pane_ms=self.warmup.pane_ms, redis_pool=self.redis.pool_key, time_scale=self.time_scale)
 
     def policy_defaults(self) -> PolicyDefaults:
         """What holds where no policy says otherwise."""
@@ -230,7 +226,7 @@ class JobSettings(BaseModel):
     def timing(self) -> Timing:
         """Event time in the sources."""
         return Timing(
-            out_of_orderness_ms=round(self.warmup.out_of_orderness_ms / self.warmup.time_scale),
+            out_of_orderness_ms=round(self.warmup.out_of_orderness_ms / self.time_scale),
             idle_ms=self.warmup.idle_ms,
             drift_ms=2 * self.warmup.max_skew_ms,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from connectors.configuration import load
-from connectors.settings import EncoderSettings, KafkaSettings, RedisSettings, Section
+from connectors.settings import EncoderSettings, KafkaSettings, RedisSettings, Section, TimeScale
 from executor.settings import ExecutorSettings
 from jobs.settings import ScopeSettings, WarmupSettings
 
@@ -13,6 +13,7 @@ from jobs.settings import ScopeSettings, WarmupSettings
 class Settings(Section):
     """Every section. A process of its own reads only those that it needs, by the same loader."""
 
+    time_scale: TimeScale = 1.0
     kafka: KafkaSettings = KafkaSettings()
     redis: RedisSettings = RedisSettings()
     encoder: EncoderSettings = EncoderSettings()

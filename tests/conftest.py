@@ -17,7 +17,7 @@ from stoker.stack import ports
 from stoker.stack.flink_config import distribution
 from stoker.stack.java import java_home
 from stoker.stack.kafka import Kafka, KafkaConfig
-from stoker.stack.paths import PROJECT, StateFolder, jars
+from stoker.stack.paths import PROJECT, StateFolder, cache_folder, jars
 from stoker.stack.process import marked, sweep
 from stoker.stack.redis import Redis, RedisConfig
 from stoker.stack.topics import create_topics
@@ -82,6 +82,18 @@ def redis_server(stack_state: StateFolder) -> Iterator[Redis]:
 def redis_url(redis_server: Redis) -> str:
     """URL of a real Redis 8 with search and Bloom. Shared by all tests: use key names of your own."""
     return redis_server.url
+
+
+@pytest.fixture(scope="session")
+def encoder_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The exported encoder: that of `make setup`, else made here."""
+    from connectors.encoders.export import export
+
+    folder = cache_folder() / "models" / "minilm-l6-v2"
+    if not folder.is_dir():
+        folder = tmp_path_factory.mktemp("model")
+        export(folder)
+    return folder
 
 
 @pytest.fixture

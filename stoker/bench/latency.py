@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from jobs.settings import JobSettings, WarmupSettings
+from jobs.settings import JobSettings
 from schemas import Embedding, Policy, ReplicaSample, RequestEvent, WarmupCommand, WarmupOutcome, encode
 from schemas.canonical import query_sha256
 from schemas.policy import Section
@@ -62,7 +62,7 @@ def run(events: int = 30_000) -> Report:
     """
     report = Report("latency")
     with bench_stack() as stack:
-        settings = job_settings(stack, PREFIX, WarmupSettings(time_scale=TIME_SCALE))
+        settings = job_settings(stack, PREFIX, time_scale=TIME_SCALE)
         settings = settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"linger_ms": 2})})
         _tell_policies(settings)
         with running(stack, "warmup", PROJECT / "jobs" / "warmup.py", settings, 1), _executor(stack):

@@ -36,7 +36,9 @@ def bench_stack() -> Iterator[Stack]:
             stack.down()
 
 
-def job_settings(stack: Stack, prefix: str, warmup: WarmupSettings) -> JobSettings:
+def job_settings(
+    stack: Stack, prefix: str, warmup: WarmupSettings | None = None, time_scale: float = 1.0
+) -> JobSettings:
     """Settings of a job on this stack: topics with a prefix of their own, made here; every tenant a scope."""
     create_topics(stack.kafka.bootstrap, prefix, topics=TOPICS)
     return JobSettings(
@@ -44,7 +46,8 @@ def job_settings(stack: Stack, prefix: str, warmup: WarmupSettings) -> JobSettin
         redis=RedisSettings(url=stack.redis.url),
         encoder=EncoderSettings(model=EncoderSettings().model.absolute()),
         scopes=ScopeSettings(unknown="own"),
-        warmup=warmup,
+        warmup=warmup or WarmupSettings(),
+        time_scale=time_scale,
     )
 
 

@@ -46,7 +46,7 @@ def replay(
     settings = read(config)
     if concurrency < 1:
         raise BrokenConfiguration("--concurrency must be at least 1")
-    scale = settings.warmup.time_scale if time_scale is None else time_scale
+    scale = settings.time_scale if time_scale is None else time_scale
     if scale <= 0:
         raise BrokenConfiguration("--time-scale must be positive")
     configured = {engine.name: engine.url for engine in settings.executor.engines}

@@ -195,13 +195,13 @@ class Session:
 
     def _write_settings(self) -> None:
         scale = self.config.time_scale
-        lines = ["[kafka]", f'bootstrap = "{self.stack.kafka.bootstrap}"']
+        lines = [f"time_scale = {scale}"]
+        lines += ["", "[kafka]", f'bootstrap = "{self.stack.kafka.bootstrap}"']
         lines += ["", "[redis]", f'url = "{self.stack.redis.url}"']
         lines += ["", "[encoder]", f"model = {json.dumps(str(cache_folder() / 'models' / 'minilm-l6-v2'))}"]
         lines += ["", "[scopes.tenants]"]
         lines += [f'"{tenant}" = "{scope}"' for tenant, scope in self.config.profile.scopes.tenants.items()]
-        lines += ["", "[warmup]", f"time_scale = {scale}"]
-        lines += ["", "[executor]", f"time_scale = {scale}", f"admin_port = {self.admin_port}"]
+        lines += ["", "[executor]", f"admin_port = {self.admin_port}"]
         for engine in self.stack.config.engines:
             lines += ["", "[[executor.engines]]", f'name = "{engine.name}"', f'url = "{engine.url}"']
             lines += [f'pool = "{POOL}"']

@@ -75,9 +75,10 @@ class Town:
         self.admin: dict[str, int] = {}
         self.sent = 0
 
-    def settings(self, **executor: Any) -> Path:
+    def settings(self, time_scale: float = 1.0, **executor: Any) -> Path:
         values = {"lease_ms": 2000, "session_ms": 6000, "backoff_ms": 50, "drain_s": 10, "quota_slack": 100, **executor}
-        lines = ["[kafka]", f'bootstrap = "{self.kafka.bootstrap}"', f'topic_prefix = "{self.kafka.topic_prefix}"']
+        lines = [f"time_scale = {time_scale}", "[kafka]", f'bootstrap = "{self.kafka.bootstrap}"']
+        lines += [f'topic_prefix = "{self.kafka.topic_prefix}"']
         lines += [f'group_prefix = "{self.kafka.group_prefix}"', "[redis]", f'url = "{self.redis_url}"', "[executor]"]
         lines += [f"{key} = {str(value).lower()}" for key, value in values.items()]
         for name, engine in self.engines.items():

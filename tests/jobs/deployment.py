@@ -12,8 +12,18 @@ import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
 from jobs.settings import JobSettings
-from schemas import Accounting, DeadLetter, ReplicaSample, WarmupCommand, WindowStats, encode
-from schemas.topics import COMMANDS, DEAD_LETTERS, INSIGHTS, REQUESTS, TELEMETRY, Topic
+from schemas import Accounting, DeadLetter, ReplicaSample, WarmupCommand, WarmupOutcome, WindowStats, encode
+from schemas.topics import (
+    COMMANDS,
+    DEAD_LETTERS,
+    INSIGHTS,
+    MAX_TIMESTAMP_AHEAD_MS,
+    OUTCOMES,
+    REQUESTS,
+    REWARDS,
+    TELEMETRY,
+    Topic,
+)
 from stoker.stack.flink import FlinkApplication, start_application
 from stoker.stack.flink_config import FlinkConfig
 from stoker.stack.paths import PROJECT, StateFolder
@@ -34,14 +44,14 @@ def _names(command: WarmupCommand) -> tuple[str, ...]:
 
 @dataclass
 class Outputs:
-    """Everything that the job has written so far, read as its readers must."""
+    """Everything that the job has written so far, read as its readers must; and outcomes by their ids."""
 
     accounting: dict[int, Accounting] = field(default_factory=dict)
     panes: dict[tuple[str, str, int, int], WindowStats] = field(default_factory=dict)
     commands: dict[str, WarmupCommand] = field(default_factory=dict)
     changed_commands: list[str] = field(default_factory=list)
     dead: dict[str, DeadLetter] = field(default_factory=dict)
-    planner_states: set[str] = field(default_factory=set)
+    outcomes: dict[str, list[WarmupOutcome]] = field(default_factory=lambda: defaultdict(list))
 
     def fates(self) -> dict[str, int]:
         """Where every record of llm.requests went, over all shards."""
@@ -71,6 +81,9 @@ class Outputs:
             letter = msgspec.json.decode(value, type=DeadLetter)
             assert key == letter.reason.encode()
             self.dead[letter.dead_id] = letter
+        elif topic.endswith(OUTCOMES.name):
+            outcome = msgspec.json.decode(value, type=WarmupOutcome)
+            self.outcomes[outcome.outcome_id].append(outcome)
         elif b'"schema":"accounting/1"' in value:
             shard = msgspec.json.decode(value, type=Accounting)
             if shard.shard not in self.accounting or shard.revision >= self.accounting[shard.shard].revision:
@@ -109,7 +122,7 @@ class Deployment:
                 "fetch.wait.max.ms": 20,
             }
         )
-        topics = [settings.kafka.topic(topic) for topic in (COMMANDS, DEAD_LETTERS, INSIGHTS)]
+        topics = [settings.kafka.topic(topic) for topic in (COMMANDS, DEAD_LETTERS, INSIGHTS, OUTCOMES)]
         self._consumer.assign([TopicPartition(t, p, OFFSET_BEGINNING) for t in topics for p in range(4)])
         self.refused: list[str] = []
         self.tombstones = 0
@@ -231,3 +244,18 @@ def paced(rate_per_s: float, seconds: float) -> Iterator[int]:
         if ahead > 0.002:
             time.sleep(ahead)
         yield now_ms()
+
+
+def bound_future_stamps(bootstrap: str, prefix: str, time_scale: float) -> None:
+    """Scales the broker's bound like all event time: a lateness of 3 s forgives stamps 3 s ahead, not 30."""
+    from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+    bound = str(int(MAX_TIMESTAMP_AHEAD_MS / time_scale))
+    entry = ConfigEntry("message.timestamp.after.max.ms", bound, incremental_operation=AlterConfigOpType.SET)
+    resources = [
+        ConfigResource(ResourceType.TOPIC, prefix + topic.name, incremental_configs=[entry])
+        for topic in (REQUESTS, REWARDS, TELEMETRY)
+    ]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for done in admin.incremental_alter_configs(resources).values():
+        done.result()

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from connectors.configuration import load
+from executor.settings import ExecutorTree
 from jobs.settings import JobSettings, load_settings
 from schemas import BrokenConfiguration
 
@@ -14,10 +16,11 @@ def test_the_environment_goes_before_the_file_and_other_sections_are_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "stoker.toml"
-    file.write_text('[warmup]\nshards = 8\ntime_scale = 10\n[scopes.tenants]\na = "b"\n[elsewhere]\nx = 1\n')
+    file.write_text('time_scale = 10\n[warmup]\nshards = 8\n[scopes.tenants]\na = "b"\n[elsewhere]\nx = 1\n')
     monkeypatch.setenv("STOKER_WARMUP__SHARDS", "16")
     settings = load_settings(file)
     assert settings.warmup.shards == 16
+    assert settings.time_scale == load(ExecutorTree, file).time_scale == 10
     assert settings.ingest().scopes.scope_of("a") == "b"
 
 
@@ -44,7 +47,7 @@ def test_what_was_resolved_for_a_submission_is_taken_as_it_is(tmp_path: Path, mo
 
 
 def test_time_scale_divides_every_duration_of_event_time() -> None:
-    slow, fast = JobSettings(), JobSettings.model_validate({"warmup": {"time_scale": 10}})
+    slow, fast = JobSettings(), JobSettings.model_validate({"time_scale": 10})
     for name in ("pane_ms", "window_ms", "lateness_ms", "close_after_ms"):
         assert getattr(slow.demand(), name) == 10 * getattr(fast.demand(), name)
     assert slow.timing.out_of_orderness_ms == 10 * fast.timing.out_of_orderness_ms

@@ -7,16 +7,15 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 
 from stoker.bench.workload import Workload, WorkloadConfig
-from stoker.stack.flink import FlinkApplication
 from stoker.stack.kafka import Kafka
 from stoker.stack.redis import Redis
 from tests.jobs.deployment import Deployment, paced
+from tests.jobs.kills import READY_S, Kill, Parts, jobmanager, kafka, redis, taskmanager
 from tests.jobs.traffic import Mix
 
 ROUNDS = int(os.environ.get("STOKER_FAULT_ROUNDS", "2"))
@@ -25,16 +24,6 @@ SECONDS = 6.0
 """Of traffic around each kill."""
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
-
-
-@dataclass
-class Parts:
-    """What may die."""
-
-    app: FlinkApplication
-    kafka: Kafka
-    redis: Redis
-    luck: random.Random
 
 
 @dataclass
@@ -54,35 +43,6 @@ class Rounds:
 def rounds() -> Rounds:
     """One sum for all rounds of this module."""
     return Rounds()
-
-
-Kill = Callable[[Parts], None]
-
-
-def taskmanager(parts: Parts) -> None:
-    """kill -9 of one TaskManager, and a new one in its place."""
-    index = parts.luck.randrange(parts.app.record.parallelism)
-    parts.app.kill_taskmanager(index)
-    parts.app.restart_taskmanager(index)
-
-
-def jobmanager(parts: Parts) -> None:
-    """kill -9 of the JobManager, and a new one from the newest checkpoint."""
-    parts.app.kill_jobmanager()
-    parts.app.restart_jobmanager(ready_s=300.0)
-
-
-def kafka(parts: Parts) -> None:
-    """kill -9 of the broker, and the same data again."""
-    parts.kafka.process.kill()
-    parts.kafka.start()
-
-
-def redis(parts: Parts) -> None:
-    """kill -9 of Redis: what it would have been told meanwhile is dropped, the stream goes on."""
-    parts.redis.process.kill()
-    time.sleep(1.0)
-    parts.redis.start()
 
 
 def move(deployment: Deployment, source: int, target: int) -> None:
@@ -133,7 +93,7 @@ def test_books_balance_after_kill_9_at_a_random_moment(
     time.sleep(luck.uniform(1.0, SECONDS - 1.0))
     kill(Parts(app, kafka_server, redis_server, luck))
     feeder.join()
-    app.wait_running(300.0)
+    app.wait_running(READY_S)
     after = deployment.settle()
     grown = {fate: after[fate] - before[fate] for fate in after}
     assert sum(grown.values()) == int(RATE_PER_S * SECONDS)

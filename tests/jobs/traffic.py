@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from schemas import DeadReason, RequestEvent, encode
 from stoker.bench.workload import Workload, WorkloadConfig
@@ -13,17 +14,28 @@ LATE_BY_MS = 20_000
 """Far beyond the lateness of the tests' time scale."""
 
 
+class Records(Protocol):
+    """Makes records of llm.requests."""
+
+    def record(self, at_ms: int) -> bytes:
+        """The next one, with this arrival time."""
+
+
 @dataclass
 class Mix:
-    """Events of a fault test: 2 % duplicates, 2 % late and 2 % malformed ones among good ones, seeded."""
+    """Events of a fault test: 2 % duplicates, 2 % late and 2 % malformed ones among good ones, seeded.
+
+    Attributes:
+        workload: makes the good ones.
+    """
 
     seed: int
-    workload: Workload = field(init=False)
+    workload: Records | None = None
     recent: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
-        self.workload = Workload(WorkloadConfig(seed=self.seed, tenants=5))
+        self.workload = self.workload or Workload(WorkloadConfig(seed=self.seed, tenants=5))
 
     def record(self, now_ms: int) -> tuple[bytes, int]:
         """One record and its time."""
