@@ -35,6 +35,14 @@ class Tag(enum.IntEnum):
     """ingest → plan, key pool: a ReplicaSample, WarmupOutcome or Residency as it came, in JSON."""
     COMMAND = 8
     """plan → warmup.commands, key pool + target key: finished JSON."""
+    PATTERN = 13
+    """session → plan, key pool: a session's prompts resemble each other (`turns.SessionPattern`)."""
+    TURN = 14
+    """ingest → session, key scope + session: a prompt, its words as hashes (`turns.Turn`)."""
+    PROMPTED = 15
+    """ingest → prompts, key shard: a managed prompt was answered, or an answer adopted (`prompt_usage.Prompted`)."""
+    PROMPTS = 16
+    """prompts → plan, key pool: what became of managed prompts in a slide (`prompt_usage.PromptUse`)."""
 
 
 class KeyCount(Struct, frozen=True, array_like=True):

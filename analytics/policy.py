@@ -16,12 +16,15 @@ import msgspec
 from analytics.knobs import Knob, knobs
 from analytics.policy_sections import (
     SECTIONS,
+    AdapterPolicy,
     BudgetPolicy,
     ExperimentPolicy,
     FocusPolicy,
     FreezePolicy,
+    PatternPolicy,
     PlanPolicy,
     PolicyDefaults,
+    PromptPolicy,
     QuotaPolicy,
     SchedulePolicy,
     ScorePolicy,
@@ -30,13 +33,16 @@ from schemas.policy import EVERY_SCOPE, Policy
 
 __all__ = [
     "SECTIONS",
+    "AdapterPolicy",
     "BudgetPolicy",
     "ExperimentPolicy",
     "FocusPolicy",
     "FreezePolicy",
+    "PatternPolicy",
     "PlanPolicy",
     "PolicyBook",
     "PolicyDefaults",
+    "PromptPolicy",
     "QuotaPolicy",
     "SchedulePolicy",
     "ScorePolicy",
@@ -135,6 +141,18 @@ class PolicyBook:
     def schedule(self, scope: str) -> SchedulePolicy:
         """How announced changes are prepared."""
         return self._view("schedule", scope, self._defaults.schedule)
+
+    def pattern(self, scope: str) -> PatternPolicy:
+        """Whether patterns of sessions are warmed."""
+        return self._view("pattern", scope, self._defaults.pattern)
+
+    def adapter(self, scope: str) -> AdapterPolicy:
+        """Which adapters are loaded, and which may go."""
+        return self._view("adapter", scope, self._defaults.adapter)
+
+    def prompt(self, scope: str) -> PromptPolicy:
+        """How managed prompts are warmed."""
+        return self._view("prompt", scope, self._defaults.prompt)
 
     def frozen(self, scope: str) -> tuple[str, ...]:
         """The reasons of all writers that freeze this scope, sorted; empty when it may act."""

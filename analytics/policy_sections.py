@@ -110,6 +110,14 @@ class BudgetPolicy:
     embeddings_per_s: float = knob(200.0, "Embedding commands a pool issues.", unit="commands/s", low=0, high=1e6)
     embeds_per_s: float = knob(50.0, "Queries that the job embeds in a scope.", unit="queries/s", low=0, high=1e6)
     embeds_burst: float = knob(100.0, "How many embeds may come at once.", unit="queries", low=1, high=1e6)
+    adapter_loads_per_s: float = knob(0.5, "Adapter commands a pool issues.", unit="commands/s", low=0, high=1e4)
+    adapter_slots: int = knob(
+        0,
+        "Adapters that a replica holds at once; 0: not known, then none is unloaded.",
+        unit="slots",
+        low=0,
+        high=10_000,
+    )
 
 
 @dataclass(frozen=True)
@@ -154,6 +162,56 @@ class SchedulePolicy:
 
 
 @dataclass(frozen=True)
+class PatternPolicy:
+    """Section `pattern`: consecutive prompts of a session that resemble each other (D10)."""
+
+    enabled: bool = knob(
+        True, "Whether such a session's prefix is warmed at once; `warmup.pattern_scopes` says whose are looked for."
+    )
+
+
+@dataclass(frozen=True)
+class AdapterPolicy:
+    """Section `adapter`: which LoRA adapters are loaded and which may go (D12, spec)."""
+
+    enabled: bool = knob(True, "Whether adapters in demand are loaded where they are absent.")
+    priority: float = knob(
+        -1.0, "Priority of this scope's adapters, 0 to 1; -1: 1, 0.8 or 0.5 by `plan.qos`.", low=-1, high=1
+    )
+    unload: bool = knob(False, "Whether an adapter that need not stay is unloaded where slots are short.")
+    repeat_ms: int = knob(
+        300_000, "An adapter is commanded at most once per such interval.", unit="ms", low=1000, high=86_400_000
+    )
+    life_ms: int = knob(
+        60_000, "An adapter command expires this long after it was issued.", unit="ms", low=1000, high=3_600_000
+    )
+    resident_ms: int = knob(
+        300_000,
+        "How long a loaded adapter is taken as resident on a replica that lists none.",
+        unit="ms",
+        low=1000,
+        high=86_400_000,
+    )
+    load_ms: float = knob(
+        4_400.0,
+        "What a load costs the request that waits for it; shortened by time_scale.",
+        unit="ms",
+        low=0,
+        high=3.6e6,
+    )
+
+
+@dataclass(frozen=True)
+class PromptPolicy:
+    """Section `prompt`: managed prompts that are warmed by their hotness (D7, spec)."""
+
+    enabled: bool = knob(True, "Whether prefixes of managed prompts are warmed.")
+    top: int = knob(20, "Among how many of the hottest prompts a draw is made.", unit="prompts", low=1, high=1000)
+    draws: int = knob(4, "How many draws a scope makes in each interval of `plan.prefix_repeat_ms`.", low=0, high=100)
+    ceiling: float = knob(10.0, "The hotness that no prompt exceeds.", low=1, high=1e6)
+
+
+@dataclass(frozen=True)
 class FreezePolicy:
     """Section `freeze`: a writer's brake. A scope is frozen while any writer says so."""
 
@@ -172,6 +230,9 @@ class PolicyDefaults:
     quota: QuotaPolicy = QuotaPolicy()
     experiment: ExperimentPolicy = ExperimentPolicy()
     schedule: SchedulePolicy = SchedulePolicy()
+    pattern: PatternPolicy = PatternPolicy()
+    adapter: AdapterPolicy = AdapterPolicy()
+    prompt: PromptPolicy = PromptPolicy()
 
 
 SECTIONS: Mapping[str, Any] = {
@@ -182,6 +243,9 @@ SECTIONS: Mapping[str, Any] = {
     "quota": QuotaPolicy,
     "experiment": ExperimentPolicy,
     "schedule": SchedulePolicy,
+    "pattern": PatternPolicy,
+    "adapter": AdapterPolicy,
+    "prompt": PromptPolicy,
     "freeze": FreezePolicy,
 }
 """The sections that this version reads, and their keys. Others are kept, and none of their keys is known."""
