@@ -21,7 +21,7 @@ from analytics import shard_log
 from analytics.deltas import PendingChains
 from analytics.demand_config import DemandConfig
 from analytics.envelopes import EmbedRequest, Tag, seal
-from analytics.facts import HEAD, Flag, Kind, unpack_names
+from analytics.facts import HEAD, Flag, Kind, read_text, unpack_names
 from analytics.panes import Place
 from analytics.policy import PolicyBook
 from analytics.publication import accounting, publish
@@ -149,7 +149,7 @@ class Demand:
             sight, tat_us = self._sights.decide(scope, query, flags, at_ms, now_ms, policy)
             if sight is Sight.ASKED:
                 self._sights.asked((scope, query, at_ms), tat_us)
-                request = EmbedRequest(scope, query.hex(), fact[kept:].decode(), at_ms, TRIGGER)
+                request = EmbedRequest(scope, query.hex(), read_text(fact, flags, kept), at_ms, TRIGGER)
                 out.append(seal(Tag.EMBED, scope, request))
         self._tell(sight, chain_kept)
         head = shard_log.counted(sight, chain_kept, tat_us) if sight or not chain_kept else shard_log.PLAIN

@@ -4,6 +4,7 @@
     names  MessagePack of `Names`: few distinct values, so both sides keep a small cache of them
     chain  16 bytes of hash, 4 of tokens and 1 of role a segment (three columns)
     text   normal form of the last user turn, at most 1 kB; `kept` cuts it off
+    answer what a finished request tells about its answer, and its length; only where flag ANSWER says so
 
 The first two bytes are the shard, so that a `key_by` reads nothing else. Facts never leave the job: their layout may
 change with the state version of `analytics.demand`.
@@ -22,6 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from schemas.request_event import Role, Segment
+from schemas.reward_event import RewardSource
 
 MAX_TEXT_BYTES = 1024
 """Longest text, in bytes of its normal form, that a fact carries to the embedder (DESIGN §6)."""
@@ -32,6 +34,8 @@ MICRO = 1_000_000
 HASH_BYTES = 16
 SEGMENT_BYTES = HASH_BYTES + 4 + 1
 ROLE_INDEX: dict[str, int] = {role: index for index, role in enumerate(get_args(Role))}
+SOURCES: tuple[str, ...] = get_args(RewardSource)
+"""Sources of rewards by the index that facts carry."""
 
 HEAD = struct.Struct(">HBBqQQ16sQHHI")
 """shard, kind, flags, event time ms, identity, user, query, weight in millionths, bytes of names, segments, kept."""
@@ -48,6 +52,7 @@ class Kind(enum.IntEnum):
 
 _REQUEST = int(Kind.REQUEST)
 """The plain number: an enum's member costs the common event 0.1 µs."""
+_REWARD = int(Kind.REWARD)
 
 
 class Flag(enum.IntFlag):
@@ -60,6 +65,8 @@ class Flag(enum.IntFlag):
     """The text is there."""
     TEXT_TOO_LONG = 8
     """The producer sent it, but it is longer than `MAX_TEXT_BYTES`."""
+    ANSWER = 16
+    """Behind the text stands an `Answer`."""
 
 
 class Names(Struct, frozen=True, array_like=True):
@@ -79,6 +86,52 @@ class Names(Struct, frozen=True, array_like=True):
     tools_sha: str = ""
     salt_ref: str = ""
     template: str = ""
+
+
+class Answer(Struct, frozen=True, array_like=True):
+    """What a finished request tells about its answer. Only requests that tell something of it have one.
+
+    Attributes:
+        response: 16 bytes of the answer's hash; empty where the producer sent none.
+        ref: hash of the blob that holds its text; empty where there is none.
+        domain: the request's domain, which weighs rewards against demand (D6).
+        finish_reason, status: as in the event.
+        semantic_version: of the facts behind the answer.
+    """
+
+    response: bytes
+    ref: str
+    domain: str
+    finish_reason: str
+    status: int
+    semantic_version: str
+
+
+_answer_encoder = msgspec.msgpack.Encoder()
+_answer_decoder = msgspec.msgpack.Decoder(Answer)
+_ANSWER_BYTES = struct.Struct(">H")
+
+
+def pack_answer(answer: Answer) -> bytes:
+    """The tail of a fact with flag ANSWER."""
+    body = _answer_encoder.encode(answer)
+    return body + _ANSWER_BYTES.pack(len(body))
+
+
+def read_answer(fact: bytes) -> Answer:
+    """The answer in a fact with flag ANSWER."""
+    end = len(fact) - _ANSWER_BYTES.size
+    (size,) = _ANSWER_BYTES.unpack_from(fact, end)
+    return _answer_decoder.decode(fact[end - size : end])
+
+
+def read_text(fact: bytes, flags: int, kept: int) -> str:
+    """The text in a request's fact; empty where it has none."""
+    if not flags & Flag.ANSWER.value:
+        return fact[kept:].decode()
+    end = len(fact) - _ANSWER_BYTES.size
+    (size,) = _ANSWER_BYTES.unpack_from(fact, end)
+    return fact[kept : end - size].decode()
 
 
 _names_encoder = msgspec.msgpack.Encoder()
@@ -143,6 +196,7 @@ def pack_request(
     names: bytes,
     chain: bytes,
     text: bytes = b"",
+    answer: bytes = b"",
 ) -> bytes:
     """A fact of kind REQUEST.
 
@@ -154,6 +208,7 @@ def pack_request(
         names: of `pack_names`.
         chain: of `pack_chain`.
         text: normal form of the query, at most `MAX_TEXT_BYTES`.
+        answer: of `pack_answer`; goes with flag ANSWER.
     """
     kept = HEAD.size + len(names) + len(chain)
     return (
@@ -173,14 +228,43 @@ def pack_request(
         + names
         + chain
         + text
+        + answer
     )
 
 
-def pack_reward(shard: int, event_time_ms: int, identity: int, query: bytes, reward_micro: int, names: bytes) -> bytes:
-    """A fact of kind REWARD: the weight is the reward in millionths, the identity that of the judgement."""
+def pack_reward(
+    shard: int,
+    event_time_ms: int,
+    identity: int,
+    query: bytes,
+    reward_micro: int,
+    names: bytes,
+    source: RewardSource = "judge",
+    response: bytes = b"",
+) -> bytes:
+    """A fact of kind REWARD: the weight is the reward in millionths, the flags are the source.
+
+    Args:
+        identity: 64-bit hash of the judgement.
+        response: 16 bytes of the answer that is judged; empty where the judgement names none.
+    """
     kept = HEAD.size + len(names)
     return (
-        HEAD.pack(shard, Kind.REWARD, 0, event_time_ms, identity, 0, query, reward_micro, len(names), 0, kept) + names
+        HEAD.pack(
+            shard,
+            _REWARD,
+            SOURCES.index(source),
+            event_time_ms,
+            identity,
+            0,
+            query,
+            reward_micro,
+            len(names),
+            0,
+            kept,
+        )
+        + names
+        + response
     )
 
 
