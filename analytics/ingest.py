@@ -32,6 +32,7 @@ from schemas import (
 )
 from schemas.codec import Reader
 from schemas.fields import LAST_MS, MAX_STRING_CHARS
+from schemas.hashes import is_hex
 from schemas.topics import MAX_RECORD_BYTES, OUTCOMES, REQUESTS, RESIDENCY, REWARDS, TELEMETRY, Topic, topic_name
 
 Source = RequestEvent | RewardEvent | ReplicaSample | WarmupOutcome | Residency
@@ -134,6 +135,11 @@ class Ingest:
                     flags |= _TEXT_TOO_LONG
         if query is None:
             query = _query_without_text(event, request)
+        answer = b""
+        # A started request has no answer yet, and most finished ones say nothing of it.
+        if event.phase == "finished" and flags & _DEMAND and (event.response_sha256 or event.domain):
+            answer = _answer(event)
+            flags |= _ANSWER
         user = event.user
         if user is not None:
             person = _person(tenant, "user", user)
@@ -152,6 +158,7 @@ class Ingest:
             _names(scope, event),
             facts.pack_chain(event.segments),
             text,
+            answer,
         )
 
     def _shown(self, text: str) -> str | None:
@@ -173,6 +180,8 @@ class Ingest:
             query,
             round(event.reward * facts.MICRO),
             facts.pack_names(scope, ""),
+            event.source,
+            b"" if event.response_sha256 is None else bytes.fromhex(event.response_sha256),
         )
 
     def _control(self, message: ReplicaSample | WarmupOutcome | Residency, value: bytes) -> bytes:
@@ -195,6 +204,7 @@ _FINISHED = facts.Flag.FINISHED.value
 _DEMAND = facts.Flag.DEMAND.value
 _TEXT = facts.Flag.TEXT.value
 _TEXT_TOO_LONG = facts.Flag.TEXT_TOO_LONG.value
+_ANSWER = facts.Flag.ANSWER.value
 
 
 def _h64(field: str) -> int:
@@ -216,6 +226,21 @@ def _query_without_text(event: RequestEvent, request: bytes) -> bytes:
     if event.segments:
         return bytes.fromhex(event.segments[-1].hash)
     return request[:16]
+
+
+def _answer(event: RequestEvent) -> bytes:
+    ref = event.response_ref or ""
+    return facts.pack_answer(
+        facts.Answer(
+            response=b"" if event.response_sha256 is None else bytes.fromhex(event.response_sha256),
+            # Other references than those to a blob are the producer's business: no executor could read them.
+            ref=ref if len(ref) == canonical.HASH_HEX_DIGITS and is_hex(ref) else "",
+            domain=event.domain or "",
+            finish_reason=event.finish_reason or "",
+            status=event.status,
+            semantic_version="" if event.cache is None else event.cache.semantic_version or "",
+        )
+    )
 
 
 def _names(scope: str, event: RequestEvent) -> bytes:
