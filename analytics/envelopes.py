@@ -35,6 +35,10 @@ class Tag(enum.IntEnum):
     """ingest → plan, key pool: a ReplicaSample, WarmupOutcome or Residency as it came, in JSON."""
     COMMAND = 8
     """plan → warmup.commands, key pool + target key: finished JSON."""
+    REWARDED = 9
+    """demand → plan, key Redis pool: what a query and one of its answers have earned (`Rewarded`)."""
+    ANSWER = 10
+    """demand → plan, key Redis pool: an answer that was judged and could be served again (`Answered`)."""
     PATTERN = 13
     """session → plan, key pool: a session's prompts resemble each other (`turns.SessionPattern`)."""
     TURN = 14
@@ -137,6 +141,52 @@ class Embedded(Struct, frozen=True, array_like=True):
     text_bytes: int
     at_ms: int
     trigger: str
+
+
+class Rewarded(Struct, frozen=True, array_like=True):
+    """What a query's answers have earned by now; a later one replaces an earlier one.
+
+    Rewards are sums in millionths with their counts, of the judgements that the shard remembers.
+
+    Attributes:
+        response: hash of the answer that the newest judgement names, or that joined it; empty where neither does.
+        domain: of the latest request that tells one.
+        at_ms: event time of the newest judgement.
+        total, total_count: of all judgements of the query.
+        unnamed, unnamed_count: of those that name no answer, and so count for each.
+        named, named_count: of those that name `response`.
+    """
+
+    scope: str
+    query: str
+    response: str
+    domain: str
+    at_ms: int
+    total: int
+    total_count: int
+    unnamed: int
+    unnamed_count: int
+    named: int
+    named_count: int
+
+
+class Answered(Struct, frozen=True, array_like=True):
+    """A whole answer to a query, whose text lies among the scope's blobs under `ref`.
+
+    Attributes:
+        response: hash of the answer.
+        model: what gave it: the adapter where there was one.
+        template: version of what its prompt was rendered with: the template's hash or the managed prompt's name@version.
+    """
+
+    scope: str
+    query: str
+    response: str
+    ref: str
+    model: str
+    template: str
+    semantic_version: str
+    at_ms: int
 
 
 class Candidate(Struct, frozen=True, array_like=True):
