@@ -106,6 +106,7 @@ class Capabilities:
         version: as the engine says.
         models: base models it serves, without adapters.
         runtime_adapters: adapters can be loaded and unloaded by a call.
+        adapter_pins: an adapter can be kept from leaving its slot.
         usage_details: `Warmed.cached_tokens` is given; without it a warm-up is `unverified`.
         sleep: it can be asked whether it sleeps, and its prefix cache can be reset (vLLM's development mode).
         block_tokens: tokens a KV block; nothing shorter can ever be a hit. None where it is not told.
@@ -118,6 +119,7 @@ class Capabilities:
     version: str
     models: tuple[str, ...]
     runtime_adapters: bool
+    adapter_pins: bool
     usage_details: bool
     sleep: bool
     block_tokens: int | None
@@ -132,6 +134,10 @@ class EngineMetrics:
 
     `kv_usage` is 0..1 and counts blocks of running requests only: idle cached blocks read as free, so a warm-up can
     destroy a hot cache while it stays at 0 (vLLM #20302). Counters only grow within one process of the engine.
+
+    Args:
+        busy_adapters: names with requests that wait or run. Activity, not residency: idle ones are not named (#45325).
+        adapter_slots: adapters that the GPU holds at once; None where it is not told.
     """
 
     running: int
@@ -146,6 +152,8 @@ class EngineMetrics:
     blocks_total: int | None
     block_tokens: int | None
     ttft_s: Histogram
+    busy_adapters: frozenset[str] = frozenset()
+    adapter_slots: int | None = None
 
 
 class Engine(Protocol):
@@ -217,6 +225,14 @@ class Engine(Protocol):
         """
         ...
 
+    async def probe(self, model: str, *, request_id: str, timeout_s: float | None = None) -> None:
+        """One token for "Hello" from a base model or a loaded adapter; the answer is thrown away.
+
+        Whatever is built at the first request is built afterwards (kernels, an adapter's slot on the GPU), so no user
+        waits for it. While the engine sleeps this waits as any request does.
+        """
+        ...
+
     async def tokenize(self, model: str, prompt: Messages | Text, *, timeout_s: float | None = None) -> tuple[int, ...]:
         """The ids a warm-up of this prompt would use: the key to finding its blocks in the KV events."""
         ...
@@ -226,7 +242,16 @@ class Engine(Protocol):
 
         Loading a name that is already loaded from the same path is a success; from another path it is refused: use a
         new name for every version, since cached prefixes are keyed by name (vLLM #42125).
+
+        Raises:
+            RefusedCommand: with reason `adapter_missing` where nothing lies at the path, else because of its rank, its
+                shape, or for want of a slot. A load that is given up may have come to its end at the engine.
         """
+        ...
+
+    async def pin_adapter(self, name: str, *, timeout_s: float | None = None) -> None:
+        """Keep a loaded adapter in its slot until it is unloaded. Refused where `adapter_pins` is False, for an unknown
+        name, and when every slot is pinned."""
         ...
 
     async def unload_adapter(self, name: str, *, timeout_s: float | None = None) -> None:
@@ -241,6 +266,11 @@ class Engine(Protocol):
     async def is_sleeping(self) -> bool:
         """Whether it sleeps: a sleeping engine looks healthy, and every request waits until somebody wakes it. False
         where it cannot be asked."""
+        ...
+
+    async def wake(self, *, timeout_s: float | None = None) -> None:
+        """Bring weights back and let waiting requests go on; returns when it takes requests, at once if it does
+        already. What was cached before it slept is gone. Refused outside the engine's development mode."""
         ...
 
     async def metrics(self) -> EngineMetrics:

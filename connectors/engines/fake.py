@@ -55,6 +55,8 @@ class FakeEngine:
         block_tokens, num_blocks: geometry of its cache; idle blocks leave by LRU.
         max_prompt_tokens: longer prompts are refused.
         adapter_paths: paths where an adapter can be found; None accepts any path.
+        adapter_slots: adapters on its GPU at once; the least recently used leaves. None for no end of them.
+        pins: whether it can pin an adapter.
         delay_s: time each request takes.
         faults: errors that the next calls raise, first in first out.
     """
@@ -64,6 +66,8 @@ class FakeEngine:
     num_blocks: int = 1024
     max_prompt_tokens: int = 16_384
     adapter_paths: frozenset[str] | None = None
+    adapter_slots: int | None = None
+    pins: bool = True
     delay_s: float = 0.0
     faults: deque[StokerError] = field(default_factory=deque)
     requests: list[FakeRequest] = field(default_factory=list)
@@ -71,6 +75,9 @@ class FakeEngine:
     def __post_init__(self) -> None:
         self._blocks: OrderedDict[int, None] = OrderedDict()
         self._adapters: dict[str, LoadedAdapter] = {}
+        self._slots: OrderedDict[str, None] = OrderedDict()
+        self._pinned: set[str] = set()
+        self._busy: list[str] = []
         self._history: list[KvEvent] = [BlocksCleared()]
         self._changed = asyncio.Condition()
         self._awake = asyncio.Event()
@@ -88,6 +95,7 @@ class FakeEngine:
             version="0",
             models=(self.model,),
             runtime_adapters=True,
+            adapter_pins=self.pins,
             usage_details=True,
             sleep=True,
             block_tokens=self.block_tokens,
@@ -142,6 +150,11 @@ class FakeEngine:
         request = await self._request(model, ids, adapter, salt, request_id, None, timeout_s)
         return self._told(request, isinstance(prompt, Messages))
 
+    async def probe(self, model: str, *, request_id: str, timeout_s: float | None = None) -> None:
+        """A request of one word."""
+        adapter = model if model in self._adapters else None
+        await self._request(model, _text_ids("Hello"), adapter, None, request_id, None, timeout_s)
+
     async def tokenize(self, model: str, prompt: Messages | Text, *, timeout_s: float | None = None) -> tuple[int, ...]:
         """One id a word, and one at each end of a message."""
         del timeout_s  # nothing waits here
@@ -156,15 +169,50 @@ class FakeEngine:
         known = self._adapters.get(name)
         if known is not None and known.path != path:
             raise RefusedCommand(f"adapter {name} is already loaded from another path: give each version a new name")
-        if not name or name == self.model or (self.adapter_paths is not None and path not in self.adapter_paths):
-            raise RefusedCommand(f"no adapter {name!r} at {path}")
+        if not name or name == self.model:
+            raise RefusedCommand(f"an adapter cannot be called {name!r}")
+        if self.adapter_paths is not None and path not in self.adapter_paths:
+            raise RefusedCommand(f"no adapter {name!r} at {path}", "adapter_missing")
+        if known is None:
+            self._take_slot(name)
         self._adapters[name] = LoadedAdapter(name, path, self.model)
+
+    def _take_slot(self, name: str) -> None:
+        """Puts an adapter on the GPU, in place of the least recently used that no request needs and nobody pinned."""
+        self._slots[name] = None
+        self._slots.move_to_end(name)
+        if self.adapter_slots is None or len(self._slots) <= self.adapter_slots:
+            return
+        held = {*self._busy, *self._pinned, name}
+        victim = next((other for other in self._slots if other not in held), None)
+        if victim is None:
+            del self._slots[name]
+            raise RefusedCommand(f"all {self.adapter_slots} adapter slots are in use")
+        del self._slots[victim]
+
+    @property
+    def on_gpu(self) -> tuple[str, ...]:
+        """Adapters in a slot, least recently used first."""
+        return tuple(self._slots)
 
     async def unload_adapter(self, name: str, *, timeout_s: float | None = None) -> None:
         """Forget a name."""
         del timeout_s
         self._fail_if_told()
         self._adapters.pop(name, None)
+        self._slots.pop(name, None)
+        self._pinned.discard(name)
+
+    async def pin_adapter(self, name: str, *, timeout_s: float | None = None) -> None:
+        """Keep it in its slot, as long as another slot is left for the rest."""
+        del timeout_s
+        self._fail_if_told()
+        if not self.pins or name not in self._adapters:
+            raise RefusedCommand(f"adapter {name} cannot be pinned: unknown here, or this engine has no pins")
+        if self.adapter_slots is not None and len({*self._pinned, name}) >= self.adapter_slots:
+            raise RefusedCommand(f"all of {self.adapter_slots} adapter slots would be pinned")
+        self._take_slot(name)
+        self._pinned.add(name)
 
     async def adapters(self) -> tuple[LoadedAdapter, ...]:
         """Names that are loaded."""
@@ -175,6 +223,12 @@ class FakeEngine:
         """Whether `fall_asleep` was called last."""
         self._fail_if_told()
         return not self._awake.is_set()
+
+    async def wake(self, *, timeout_s: float | None = None) -> None:
+        """Requests go on."""
+        del timeout_s
+        self._fail_if_told()
+        self._awake.set()
 
     async def metrics(self) -> EngineMetrics:
         """Counters of what it answered."""
@@ -192,6 +246,8 @@ class FakeEngine:
             blocks_total=self.num_blocks,
             block_tokens=self.block_tokens,
             ttft_s=Histogram((self.delay_s, float("inf")), (len(self.requests),) * 2, 0.0),
+            busy_adapters=frozenset(self._busy),
+            adapter_slots=self.adapter_slots,
         )
 
     async def kv_events(self) -> AsyncGenerator[KvEvent, None]:
@@ -220,10 +276,6 @@ class FakeEngine:
     def fall_asleep(self) -> None:
         """From now on requests wait."""
         self._awake.clear()
-
-    def wake_up(self) -> None:
-        """Requests go on."""
-        self._awake.set()
 
     def _told(self, request: FakeRequest, chat: bool) -> Warmed:
         """Usage as vLLM counts it: full blocks minus hits, and created tokens for chat only."""
@@ -257,6 +309,9 @@ class FakeEngine:
         if salt is not None and (not 1 <= len(salt.value) <= _SALT_CHARS or _SALT_FORBIDDEN & set(salt.value)):
             raise RefusedCommand("a cache salt has 1 to 128 characters without '@', '/', '\\' or NUL")
         self._running += 1
+        if adapter is not None:
+            self._take_slot(adapter)
+            self._busy.append(adapter)
         try:
             async with asyncio.timeout(DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s):
                 await self._awake.wait()
@@ -265,6 +320,8 @@ class FakeEngine:
             raise TransientFault(f"no answer within {timeout_s} s") from fault
         finally:
             self._running -= 1
+            if adapter is not None:
+                self._busy.remove(adapter)
         answered = self._account(ids, adapter, salt, request_id, priority, adapter or model)
         self.requests.append(answered[0])
         await self._happened(answered[1])

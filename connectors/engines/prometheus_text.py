@@ -22,6 +22,7 @@ _WANTED = (
     "vllm:engine_sleep_state",
     "vllm:cache_config_info",
     "vllm:time_to_first_token_seconds",
+    "vllm:lora_requests_info",
 )
 
 
@@ -37,6 +38,7 @@ def parse_metrics(page: str) -> EngineMetrics:
     blocks = 0
     usages: list[float] = []
     sleeping: bool | None = None
+    adapters: list[tuple[float, dict[str, str]]] = []
     for family in text_string_to_metric_families(_interesting(page)):
         for sample in family.samples:
             if sample.name == "vllm:time_to_first_token_seconds_bucket":
@@ -44,6 +46,8 @@ def parse_metrics(page: str) -> EngineMetrics:
             elif sample.name == "vllm:cache_config_info":
                 block_tokens = _integer(sample.labels.get("block_size"))
                 blocks += _integer(sample.labels.get("num_gpu_blocks")) or 0
+            elif sample.name == "vllm:lora_requests_info":
+                adapters.append((sample.value, sample.labels))
             elif sample.name == "vllm:kv_cache_usage_perc":
                 usages.append(sample.value)
             elif sample.name == "vllm:engine_sleep_state":
@@ -52,6 +56,9 @@ def parse_metrics(page: str) -> EngineMetrics:
             else:
                 sums[sample.name] += sample.value
     bounds = tuple(sorted(buckets)) or (math.inf,)
+    # One series for every combination that ever was; its value is the time at which it was last true.
+    present = max(adapters, key=lambda told: told[0], default=(0.0, {}))[1]
+    busy = f"{present.get('running_lora_adapters', '')},{present.get('waiting_lora_adapters', '')}"
     counts = tuple(buckets[bound] for bound in bounds) if buckets else (0.0,)
     return EngineMetrics(
         running=int(sums["vllm:num_requests_running"]),
@@ -66,6 +73,8 @@ def parse_metrics(page: str) -> EngineMetrics:
         blocks_total=blocks or None,
         block_tokens=block_tokens,
         ttft_s=Histogram(bounds, counts, sums["vllm:time_to_first_token_seconds_sum"]),
+        busy_adapters=frozenset(busy.split(",")) - {""},
+        adapter_slots=_integer(present.get("max_lora")),
     )
 
 

@@ -43,6 +43,9 @@ T = TypeVar("T")
 
 DEFAULT_TIMEOUT_S = 30.0
 TOP_PRIORITY = 999
+HELLO = "Hello"
+"""The shortest prompt: below every block, so it fills no cache."""
+
 _RETRYABLE = (408, 429, 502, 503, 504)
 _SWITCHED_OFF = "Not Found"
 
@@ -100,7 +103,7 @@ class VllmEngine:
         if not models:
             raise RefusedCommand(f"{self.url} serves no base model")
         gauges = await self.metrics()
-        hello = {"model": models[0], "prompt": "Hello", "max_tokens": 1}
+        hello = {"model": models[0], "prompt": HELLO, "max_tokens": 1}
         probe = await self._ask(Completion, "POST", "/v1/completions", hello)
         lengths = [card.max_model_len for card in cards if card.max_model_len]
         return Capabilities(
@@ -109,6 +112,7 @@ class VllmEngine:
             models=models,
             # An empty body is refused where the route exists, and loads nothing.
             runtime_adapters=await self._exists("POST", "/v1/load_lora_adapter", {}),
+            adapter_pins=False,  # no call for it up to 0.33
             usage_details=probe.details.cached_tokens is not None,
             sleep=await self._exists("GET", "/is_sleeping"),
             block_tokens=gauges.block_tokens,
@@ -202,6 +206,11 @@ class VllmEngine:
             model, tokens, adapter=adapter, salt=salt, request_id=request_id, timeout_s=timeout_s
         )
 
+    async def probe(self, model: str, *, request_id: str, timeout_s: float | None = None) -> None:
+        """POST /v1/completions, as short as it can be."""
+        body = {"model": model, "prompt": HELLO, "max_tokens": 1, "request_id": request_id}
+        self._check(await self._call("POST", "/v1/completions", body, timeout_s), "/v1/completions")
+
     async def tokenize(self, model: str, prompt: Messages | Text, *, timeout_s: float | None = None) -> tuple[int, ...]:
         """POST /tokenize, with the template that a warm-up uses."""
         body: dict[str, Any] = {"model": model}
@@ -216,16 +225,28 @@ class VllmEngine:
 
     async def load_adapter(self, name: str, path: str, *, timeout_s: float | None = None) -> None:
         """POST /v1/load_lora_adapter, never in place (vLLM #33791)."""
-        known = {adapter.name: adapter for adapter in await self.adapters()}.get(name)
-        if known is not None:
-            if known.path == path:
-                return
-            raise RefusedCommand(f"adapter {name} is already loaded from another path: give each version a new name")
+        if await self._is_loaded(name, path):
+            return
         answer = await self._call("POST", "/v1/load_lora_adapter", {"lora_name": name, "lora_path": path}, timeout_s)
+        if answer.status_code == httpx.codes.NOT_FOUND and not _is_switched_off(answer):
+            raise RefusedCommand(f"adapter {name}: {_reason(answer)}", "adapter_missing")
         if answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR:
             # A rank above the limit, bad weights, no memory: vLLM has one status for all of them, none of them passes.
             raise RefusedCommand(f"adapter {name}: {_reason(answer)}")
+        if answer.status_code == httpx.codes.BAD_REQUEST and await self._is_loaded(name, path):
+            return  # an earlier call, given up on this side, came to its end meanwhile
         self._check(answer, "/v1/load_lora_adapter")
+
+    async def _is_loaded(self, name: str, path: str) -> bool:
+        known = {adapter.name: adapter for adapter in await self.adapters()}.get(name)
+        if known is not None and known.path != path:
+            raise RefusedCommand(f"adapter {name} is already loaded from another path: give each version a new name")
+        return known is not None
+
+    async def pin_adapter(self, name: str, *, timeout_s: float | None = None) -> None:
+        """vLLM has no call for it."""
+        del timeout_s
+        raise RefusedCommand(f"adapter {name}: vLLM cannot pin an adapter by a call")
 
     async def unload_adapter(self, name: str, *, timeout_s: float | None = None) -> None:
         """POST /v1/unload_lora_adapter."""
@@ -246,6 +267,10 @@ class VllmEngine:
             return bool((await self.metrics()).sleeping)
         self._check(answer, "/is_sleeping")
         return self._shaped(Sleeping, answer, "/is_sleeping").is_sleeping
+
+    async def wake(self, *, timeout_s: float | None = None) -> None:
+        """POST /wake_up, which answers when the weights are back."""
+        self._check(await self._call("POST", "/wake_up", None, timeout_s), "/wake_up")
 
     async def metrics(self) -> EngineMetrics:
         """GET /metrics, the subset that Stoker uses."""

@@ -2,7 +2,8 @@
 
 A real one needs run-time LoRA updating, development mode and prompt token details; STOKER_VLLM_EVENTS gives its KV
 event endpoints as `tcp://host:port[,tcp://host:replay_port[,topic]]` where /kv_event_sources cannot be dialled from
-here, and STOKER_VLLM_LORA the path of an adapter. Every test makes its own prompts, so a server may be used again.
+here, STOKER_VLLM_LORA the path of an adapter, and STOKER_VLLM_LORA_LARGE that of one whose rank is above its limit.
+Every test makes its own prompts, so a server may be used again.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
+import httpx
 import pytest
 import pytest_asyncio
 
@@ -39,6 +41,16 @@ class Target:
     model: str
     block: int
     adapter_path: str | None
+    large_path: str | None = None
+    url: str = ""
+
+    async def sleep(self) -> None:
+        """Put it to sleep, by whatever way there is."""
+        if isinstance(self.engine, FakeEngine):
+            self.engine.fall_asleep()
+            return
+        async with httpx.AsyncClient(base_url=self.url, trust_env=False) as client:
+            (await client.post("/sleep?level=1", timeout=60)).raise_for_status()
 
     def ids(self, tokens: int) -> list[int]:
         """Fresh token ids that every vocabulary has."""
@@ -56,27 +68,33 @@ def running_simulator() -> Iterator[RunningSimulator]:
 
 
 @pytest.fixture(scope="module")
-def adapter_path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("adapter")
-    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 8}))
-    return str(folder)
+def adapter_paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """An adapter as it should be, and one whose rank is too large."""
+    folders = [tmp_path_factory.mktemp("adapter") for _ in range(2)]
+    for folder, rank in zip(folders, (8, 512), strict=True):
+        (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": rank}))
+    return [str(folder) for folder in folders]
 
 
 @pytest_asyncio.fixture(params=["fake", "simulator", *(["vllm"] if URL else [])])
-async def target(request: pytest.FixtureRequest, adapter_path: str) -> AsyncIterator[Target]:
+async def target(request: pytest.FixtureRequest, adapter_paths: list[str]) -> AsyncIterator[Target]:
     kind: str = request.param
-    path: str | None = adapter_path
+    paths: list[str | None] = [*adapter_paths]
+    url = ""
     if kind == "fake":
         engine: Engine = FakeEngine(max_prompt_tokens=2047)
+        paths[1] = None
     elif kind == "simulator":
-        engine = VllmEngine(request.getfixturevalue("running_simulator").url)
+        url = request.getfixturevalue("running_simulator").url
+        engine = VllmEngine(url)
     else:
         assert URL is not None
+        url = URL
         engine = VllmEngine(URL, timeout_s=120, event_sources=real_event_sources())
-        path = os.environ.get("STOKER_VLLM_LORA")
+        paths = [os.environ.get("STOKER_VLLM_LORA"), os.environ.get("STOKER_VLLM_LORA_LARGE")]
     told = await engine.capabilities()
     assert told.block_tokens is not None
-    yield Target(kind, engine, told.models[0], told.block_tokens, path)
+    yield Target(kind, engine, told.models[0], told.block_tokens, paths[0], paths[1], url)
     await engine.close()
 
 
@@ -268,8 +286,104 @@ async def test_an_adapter_has_its_own_prefixes_and_goes_away(target: Target) -> 
 async def test_a_path_without_an_adapter_is_refused(target: Target) -> None:
     if isinstance(target.engine, FakeEngine):
         target.engine.adapter_paths = frozenset()
+    name = f"none-{uuid.uuid4().hex[:8]}"
+    with pytest.raises(RefusedCommand) as refused:
+        await target.engine.load_adapter(name, "/nowhere/at/all")
+    assert refused.value.reason == "adapter_missing"
+    assert name not in [adapter.name for adapter in await target.engine.adapters()]
+
+
+async def test_an_adapter_that_does_not_fit_is_refused_and_not_listed(target: Target) -> None:
+    if target.large_path is None:
+        pytest.skip("no adapter here whose rank is above the engine's limit")
+    name = f"large-{uuid.uuid4().hex[:8]}"
+    with pytest.raises(RefusedCommand) as refused:
+        await target.engine.load_adapter(name, target.large_path)
+    assert refused.value.reason == "engine_refused"
+    assert name not in [adapter.name for adapter in await target.engine.adapters()]
+
+
+async def test_loads_of_one_name_at_the_same_time_all_succeed(target: Target) -> None:
+    if target.adapter_path is None:
+        pytest.skip("STOKER_VLLM_LORA is not set: no adapter to load")
+    name, path = f"adapter-{uuid.uuid4().hex[:8]}", target.adapter_path
+    await asyncio.gather(*(target.engine.load_adapter(name, path) for _ in range(3)))
+    assert [adapter.name for adapter in await target.engine.adapters()].count(name) == 1
+    await target.engine.unload_adapter(name)
+
+
+async def test_a_probe_is_one_short_request_to_a_model_or_an_adapter(target: Target) -> None:
+    engine, before = target.engine, await target.engine.metrics()
+    await engine.probe(target.model, request_id=new_id())
+    names = [target.model]
+    if target.adapter_path is not None:
+        names = [f"adapter-{uuid.uuid4().hex[:8]}"]
+        await engine.load_adapter(names[0], target.adapter_path)
+        await engine.probe(names[0], request_id=new_id())
+        await engine.unload_adapter(names[0])
+
+    async def counted() -> bool:
+        now = await engine.metrics()
+        return now.ttft_s.since(before.ttft_s).count == (1 if names == [target.model] else 2)
+
+    await until(counted, "counting the probes")
+    assert (await engine.metrics()).prompt_tokens - before.prompt_tokens < 2 * target.block
     with pytest.raises(RefusedCommand):
-        await target.engine.load_adapter(f"none-{uuid.uuid4().hex[:8]}", "/nowhere/at/all")
+        await engine.probe("none", request_id=new_id())
+
+
+async def test_an_adapter_with_requests_in_flight_is_told_as_busy(target: Target) -> None:
+    if target.adapter_path is None or target.name == "vllm":
+        pytest.skip("needs an adapter, and an engine that counts requests while it sleeps")
+    engine, name = target.engine, f"adapter-{uuid.uuid4().hex[:8]}"
+    await engine.load_adapter(name, target.adapter_path)
+    assert name not in (await engine.metrics()).busy_adapters
+    await target.sleep()
+    waiting = asyncio.create_task(engine.probe(name, request_id=new_id()))
+    try:
+
+        async def busy() -> bool:
+            return name in (await engine.metrics()).busy_adapters
+
+        await until(busy, "hearing of the adapter's request")
+    finally:
+        await engine.wake()
+        await waiting
+    assert name not in (await engine.metrics()).busy_adapters
+    await engine.unload_adapter(name)
+
+
+async def test_waking_lets_requests_go_on_and_is_harmless_when_awake(target: Target) -> None:
+    await target.sleep()
+    waiting = asyncio.create_task(target.engine.probe(target.model, request_id=new_id()))
+    try:
+        assert await target.engine.is_sleeping() is True
+    finally:
+        await target.engine.wake(timeout_s=60)
+    await asyncio.wait_for(waiting, 60)
+    assert await target.engine.is_sleeping() is False
+    await target.engine.wake()
+    assert await target.engine.is_sleeping() is False
+
+
+async def test_a_pin_is_kept_or_refused(target: Target) -> None:
+    if target.adapter_path is None:
+        pytest.skip("STOKER_VLLM_LORA is not set: no adapter to load")
+    engine, names = target.engine, [f"adapter-{uuid.uuid4().hex[:8]}" for _ in range(3)]
+    if not (await engine.capabilities()).adapter_pins:
+        with pytest.raises(RefusedCommand):
+            await engine.pin_adapter(names[0])
+        return
+    assert isinstance(engine, FakeEngine), "no other engine with pins has been held to this contract"
+    engine.adapter_slots = 2
+    await engine.load_adapter(names[0], target.adapter_path)
+    await engine.pin_adapter(names[0])
+    for name in names[1:]:
+        await engine.load_adapter(name, target.adapter_path)
+    assert engine.on_gpu == (names[0], names[2])
+    for refused in (names[2], "unknown"):
+        with pytest.raises(RefusedCommand):
+            await engine.pin_adapter(refused)
 
 
 async def test_counters_grow_by_what_was_asked(target: Target) -> None:
