@@ -54,6 +54,13 @@ class EmbeddingPlanner:
         self._shares: dict[str, float] = {}
         self._scopes_version = 0
         self._seen: tuple[object, ...] = ()
+        self._announced: frozenset[str] = frozenset()
+
+    def share_with(self, scopes: frozenset[str]) -> None:
+        """Scopes that spend in this pool although none of their queries is embedded: they have announced something."""
+        if scopes != self._announced:
+            self._announced = scopes
+            self._scopes_version += 1
 
     @property
     def known(self) -> int:
@@ -162,7 +169,7 @@ class EmbeddingPlanner:
         seen = (policy, policy.revision, self._scopes_version)
         if self._seen != seen:
             self._seen = seen
-            self._shares = shares(self._known, policy)
+            self._shares = shares(self._known.keys() | self._announced, policy)
         budget = policy.budget()
         rate = budget.embeddings_per_s * self._shares.get(scope, 0.0)
         burst = max(1.0, rate * self._config.scaled(budget.burst_ms) / 1000) if rate > 0 else 0.0

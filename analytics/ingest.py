@@ -19,6 +19,7 @@ from analytics import facts
 from analytics.envelopes import Tag, seal
 from analytics.scopes import ScopeMap
 from schemas import (
+    Announcement,
     DeadReason,
     PoisonMessage,
     ReplicaSample,
@@ -33,15 +34,26 @@ from schemas import (
 from schemas.codec import Reader
 from schemas.fields import LAST_MS, MAX_STRING_CHARS
 from schemas.hashes import is_hex
-from schemas.topics import MAX_RECORD_BYTES, OUTCOMES, REQUESTS, RESIDENCY, REWARDS, TELEMETRY, Topic, topic_name
+from schemas.topics import (
+    ANNOUNCEMENTS,
+    MAX_RECORD_BYTES,
+    OUTCOMES,
+    REQUESTS,
+    RESIDENCY,
+    REWARDS,
+    TELEMETRY,
+    Topic,
+    topic_name,
+)
 
-Source = RequestEvent | RewardEvent | ReplicaSample | WarmupOutcome | Residency
-_decode = Reader[Source](RequestEvent, RewardEvent, ReplicaSample, WarmupOutcome, Residency).decode
+Source = RequestEvent | RewardEvent | ReplicaSample | WarmupOutcome | Residency | Announcement
+_decode = Reader[Source](RequestEvent, RewardEvent, ReplicaSample, WarmupOutcome, Residency, Announcement).decode
 _TOPIC_OF_TAG: dict[bytes, Topic] = {
     b"reward_event": REWARDS,
     b"replica_sample": TELEMETRY,
     b"warmup_outcome": OUTCOMES,
     b"residency": RESIDENCY,
+    b"announcement": ANNOUNCEMENTS,
 }
 _TAG = re.compile(rb'"schema"\s*:\s*"([a-z_]{1,64})/')
 _MAX_KEY_BYTES = 255
@@ -66,6 +78,7 @@ class IngestConfig:
         keep_payload: whether dead letters carry the record itself, which may hold prompts, where it fits.
         placeholders: texts that mean "withheld", compared in lower case.
         topic_prefix: of the topics' names, for dead letters.
+        redis_pool: whose planner hears of every announcement.
     """
 
     shards: int = 32
@@ -74,6 +87,7 @@ class IngestConfig:
     keep_payload: bool = False
     placeholders: frozenset[str] = PLACEHOLDERS
     topic_prefix: str = ""
+    redis_pool: str = ""
 
 
 class Ingested(Struct, frozen=True):
@@ -81,12 +95,12 @@ class Ingested(Struct, frozen=True):
 
     Attributes:
         fact: for demand, see `analytics.facts`.
-        control: an envelope for the planner of its pool.
+        control: envelopes for the planners that it concerns.
         dead: a DeadLetter in JSON.
     """
 
     fact: bytes | None = None
-    control: bytes | None = None
+    control: tuple[bytes, ...] = ()
     dead: bytes | None = None
 
 
@@ -184,9 +198,16 @@ class Ingest:
             b"" if event.response_sha256 is None else bytes.fromhex(event.response_sha256),
         )
 
-    def _control(self, message: ReplicaSample | WarmupOutcome | Residency, value: bytes) -> bytes:
+    def _control(
+        self, message: ReplicaSample | WarmupOutcome | Residency | Announcement, value: bytes
+    ) -> tuple[bytes, ...]:
         _require_key("$.pool", message.pool)
-        return seal(Tag.CONTROL, message.pool, value[5:] if value[:1] == b"\0" else value)
+        body = value[5:] if value[:1] == b"\0" else value
+        redis_pool = self.config.redis_pool
+        if isinstance(message, Announcement) and redis_pool not in ("", message.pool):
+            # A new model ends the answers of the old one, which lie in Redis.
+            return seal(Tag.CONTROL, message.pool, body), seal(Tag.CONTROL, redis_pool, body)
+        return (seal(Tag.CONTROL, message.pool, body),)
 
     def _dead(self, value: bytes, record_ms: int, message: Source | None, poison: PoisonMessage) -> Ingested:
         topic = _topic_of(value)
@@ -197,7 +218,7 @@ class Ingest:
             name, value, at_ms, poison, payload=value if kept else None, event_id=getattr(message, "event_id", None)
         )
         fact = facts.pack_dead(zlib.crc32(value) % self.config.shards, at_ms) if topic is REQUESTS else None
-        return Ingested(fact, None, encode(letter))
+        return Ingested(fact, (), encode(letter))
 
 
 _FINISHED = facts.Flag.FINISHED.value

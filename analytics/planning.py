@@ -5,14 +5,15 @@ a replica lost), *tick* looks at everything once a second. Each target and bucke
 event time lags too far behind wall time nothing is issued, since a command would be old before it is read.
 
 Every change is written to the store before a call returns: a planner built over a copy of it goes on with the same
-bytes. Sections of the store: f focus, i minutes, k known queries, p replicas, q demand, s planner, t targets, u queues,
-x prefixes, y budget.
+bytes. Sections of the store: f focus, i minutes, k known queries, n announced, p replicas, q demand, s planner,
+t targets, u queues, x prefixes, y budget.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from analytics.announced_planning import AnnouncedPlanner
 from analytics.budget import Budget
 from analytics.choosing import Choice, choose
 from analytics.commands import Allowance, Draft, Issuer, priority_of
@@ -29,13 +30,14 @@ from analytics.records import Record, Section, pack, unpack
 from analytics.replicas import Fleet, incarnation_mark
 from analytics.scoring import DemandQueue
 from analytics.stores import MapStore
-from schemas import EVERY_SCOPE, PlannerState, ReplicaSample, Residency, WarmupOutcome, decode, encode
+from schemas import EVERY_SCOPE, Announcement, PlannerState, ReplicaSample, Residency, WarmupOutcome, decode, encode
 
 FAST_PREFIX_PRIORITY = 999
 """A hot prefix that was lost goes before everything that is merely likely."""
 FAST_EMBEDDING_PRIORITY = 700
+ANNOUNCED_PRIORITY = 900
 
-CONTROL: tuple[Any, ...] = (ReplicaSample, WarmupOutcome, Residency)
+CONTROL: tuple[Any, ...] = (ReplicaSample, WarmupOutcome, Residency, Announcement)
 
 __all__ = ["PlanConfig", "Planner"]
 
@@ -79,6 +81,7 @@ class Planner:
         self._queue = DemandQueue(Section(store, "q"), Section(store, "u"))
         self._prefixes = PrefixPlanner(config, self._memory, Section(store, "x"))
         self._embeddings = EmbeddingPlanner(config, self._memory, self._queue, Section(store, "k"))
+        self._announced = AnnouncedPlanner(config, self._memory, self._redis, Section(store, "n"))
         self._next_timer_ms: int | None = None
         self._judged = -1
         self._ticked_ms = 0
@@ -97,7 +100,7 @@ class Planner:
 
         Producers name pools. One that no replica and no request is of any more leaves nothing behind.
         """
-        held = (self._fleet, self._budget, self._crowds, self._embeddings.known, len(self._memory))
+        held = (self._fleet, self._budget, self._crowds, self._embeddings.known, len(self._memory), self._announced)
         return self._next_timer_ms is None and not any(held)
 
     def on_envelope(self, envelope: bytes, watermark_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:
@@ -135,9 +138,12 @@ class Planner:
         out = self._judge(at_ms, len(ready.names), policy)
         self._memory.forget(at_ms)
         self._prefixes.expire(at_ms)
+        self._announced.forget(at_ms)
         self._embeddings.shrink()
         report = at_ms // self._config.scaled_pane_ms > self._reported_ms // self._config.scaled_pane_ms
         behind = self._behind(at_ms, wall_ms, policy)
+        if not behind:
+            out += self._prepare(at_ms, policy)
         out += (
             self._plan_embeddings(at_ms, wall_ms, behind, report, policy)
             if self._redis
@@ -145,7 +151,8 @@ class Planner:
         )
         self._ticked_ms = at_ms
         tick_ms = self._config.scaled_tick_ms
-        busy = bool(self._prefixes or self._window or self._queue or self._embeddings.owed or len(self._memory))
+        kept = (self._prefixes, self._window, self._queue, self._embeddings.owed, len(self._memory), self._announced)
+        busy = any(kept)
         self._next_timer_ms = (at_ms // tick_ms + 1) * tick_ms if busy else None
         if not busy:
             self._crowds.focus(at_ms)  # drops what is over
@@ -159,13 +166,15 @@ class Planner:
     # What it hears
 
     def _on_control(self, body: bytes, watermark_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:
-        message: ReplicaSample | WarmupOutcome | Residency = decode(body, *CONTROL)
+        message: ReplicaSample | WarmupOutcome | Residency | Announcement = decode(body, *CONTROL)
         if isinstance(message, ReplicaSample):
             self._fleet.on_sample(message)
             return []
         self._arm(watermark_ms, message.event_time_ms)
         if isinstance(message, Residency):
             return self._on_residency(message, watermark_ms, wall_ms, policy)
+        if isinstance(message, Announcement):
+            return self._on_announcement(message, watermark_ms, wall_ms, policy)
         self._on_outcome(message, policy)
         return []
 
@@ -224,6 +233,15 @@ class Planner:
         allowance = self._prefixes.allowance(message.scope, ready, policy)
         return self._fast(draft, at_ms, FAST_PREFIX_PRIORITY, allowance, policy)
 
+    def _on_announcement(
+        self, message: Announcement, watermark_ms: int, wall_ms: int, policy: PolicyBook
+    ) -> list[bytes]:
+        news = self._announced.on_announcement(message)
+        self._write()
+        if not news or self._behind(watermark_ms, wall_ms, policy):
+            return []
+        return self._prepare(max(message.announced_at_ms, self._ticked_ms), policy)
+
     def _on_embedded(self, embedded: Embedded, watermark_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:
         if not self._redis:
             return []
@@ -244,6 +262,24 @@ class Planner:
         return out
 
     # What it does
+
+    def _prepare(self, at_ms: int, policy: PolicyBook) -> list[bytes]:
+        """What announced changes ask for now."""
+        if not self._announced:
+            return []
+        ready = self._fleet.ready(at_ms)
+        self._prefixes.share_with(self._announced.scopes)
+        self._embeddings.share_with(self._announced.scopes)
+        out: list[bytes] = []
+        for draft in self._announced.drafts(at_ms, ready, policy)[: self._config.max_commands]:
+            scope = draft.scope
+            allowance = (
+                self._embeddings.allowance(scope, policy)
+                if self._redis
+                else self._prefixes.allowance(scope, ready, policy)
+            )
+            out += self._fast(draft, at_ms, ANNOUNCED_PRIORITY, allowance, policy)
+        return out
 
     def _fast(self, draft: Draft, at_ms: int, priority: int, allowance: Allowance, policy: PolicyBook) -> list[bytes]:
         if not self._issuer.pay(draft, at_ms, allowance):
@@ -266,7 +302,7 @@ class Planner:
 
     def _plan_prefixes(self, at_ms: int, wall_ms: int, behind: bool, report: bool, policy: PolicyBook) -> list[bytes]:
         ready = self._fleet.ready(at_ms)
-        offers = self._prefixes.review(at_ms, ready, policy)
+        offers = self._prefixes.review(at_ms, ready, policy, self._announced.ended)
         out: list[bytes] = []
         standing = self._prefixes.standing() if report else None
         if not behind:
@@ -381,6 +417,7 @@ class Planner:
             "f": self._crowds.restore,
             "i": self._window.restore,
             "k": self._embeddings.restore,
+            "n": self._announced.restore,
             "p": self._fleet.restore,
             "q": self._queue.restore,
             "t": self._memory.restore,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,6 +23,13 @@ from schemas.warmup_command import QOS_RANK, Qos
 
 TRIGGER_HOT = "hot_prefix"
 TRIGGER_LOST = "lost_prefix"
+
+
+Ended = Callable[[str, Root, int], bool]
+
+
+def _never(_scope: str, _root: Root, _at_ms: int) -> bool:
+    return False
 
 
 class _Hot(NamedTuple):
@@ -77,9 +85,16 @@ class PrefixPlanner:
         self._shares: dict[str, float] = {}
         self._scopes_version = 0
         self._seen: tuple[object, ...] = ()
+        self._announced: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
         return bool(self._hot)
+
+    def share_with(self, scopes: frozenset[str]) -> None:
+        """Scopes that spend in this pool although nothing of theirs may be hot: they have announced something."""
+        if scopes != self._announced:
+            self._announced = scopes
+            self._scopes_version += 1
 
     def on_candidates(self, body: bytes) -> int:
         """Replaces a scope's hot prefixes; returns the event time of the message."""
@@ -108,14 +123,18 @@ class PrefixPlanner:
             self._drop(scope)
             self._store.remove(path(scope))
 
-    def review(self, at_ms: int, ready: Ready, policy: PolicyBook) -> list[Offer]:
-        """Looks at the candidates of every scope where something can have changed; returns what is worth it now."""
+    def review(self, at_ms: int, ready: Ready, policy: PolicyBook, ended: Ended = _never) -> list[Offer]:
+        """Looks at the candidates of every scope where something can have changed; returns what is worth it now.
+
+        Args:
+            ended: whether a change has ended what a scope's prefixes with some root were rendered with.
+        """
         self._refresh(ready, policy)
         offers: list[Offer] = []
         for scope, hot in self._hot.items():
             if self._wake_ms.get(scope, 0) > at_ms:
                 continue
-            look = self._looks[scope] = self._look(scope, hot, at_ms, ready, policy)
+            look = self._looks[scope] = self._look(scope, hot, at_ms, ready, policy, ended)
             self._wake_ms[scope] = at_ms if look.offers else look.lapse_ms
             offers += look.offers
         return offers
@@ -166,7 +185,9 @@ class PrefixPlanner:
         """Takes back one scope's candidates."""
         self._take(msgspec.msgpack.decode(blob, type=Candidates))
 
-    def _look(self, scope: str, hot: dict[str, _Hot], at_ms: int, ready: Ready, policy: PolicyBook) -> _Look:
+    def _look(
+        self, scope: str, hot: dict[str, _Hot], at_ms: int, ready: Ready, policy: PolicyBook, ended: Ended
+    ) -> _Look:
         plan = policy.plan(scope)
         if policy.frozen(scope):
             return _Look(frozen=True)
@@ -182,7 +203,9 @@ class PrefixPlanner:
         min_saved_ms = plan.min_saved_ms / self._config.time_scale
         offers = []
         suppressed, lapse_ms = 0, NEVER_MS
-        for key, (candidate, _, tokens) in hot.items():
+        for key, (candidate, root, tokens) in hot.items():
+            if ended(scope, root, at_ms):
+                continue
             target = get(scope, key)
             missing, attempt = ready.names, 1
             if target is not None:
@@ -261,7 +284,7 @@ class PrefixPlanner:
         if self._seen != seen:
             self._seen = seen
             self._wake_ms.clear()
-            self._shares = shares(self._hot, policy)
+            self._shares = shares(self._hot.keys() | self._announced, policy)
 
     def _take(self, found: Candidates) -> None:
         self._wake_ms.pop(found.scope, None)

@@ -173,6 +173,7 @@ class JobSettings(BaseModel):
             max_skew_ms=self.warmup.max_skew_ms,
             keep_payload=self.warmup.keep_payload,
             topic_prefix=self.kafka.topic_prefix,
+            redis_pool=self.redis.pool_key,
         )
 
     def demand(self) -> DemandConfig:

@@ -18,10 +18,21 @@ from analytics.facts import shard_of
 from jobs.settings import MAX_PARALLELISM, JobSettings, load_settings
 from jobs.streams import bytes_type, data_watermarks, keyed_type, policy_state, policy_watermarks, sink, source
 from schemas.errors import StokerError
-from schemas.topics import COMMANDS, DEAD_LETTERS, INSIGHTS, OUTCOMES, POLICY, REQUESTS, RESIDENCY, REWARDS, TELEMETRY
+from schemas.topics import (
+    ANNOUNCEMENTS,
+    COMMANDS,
+    DEAD_LETTERS,
+    INSIGHTS,
+    OUTCOMES,
+    POLICY,
+    REQUESTS,
+    RESIDENCY,
+    REWARDS,
+    TELEMETRY,
+)
 
 JOB = "warmup"
-DATA_TOPICS = (REQUESTS, REWARDS, TELEMETRY, OUTCOMES, RESIDENCY)
+DATA_TOPICS = (REQUESTS, REWARDS, TELEMETRY, OUTCOMES, RESIDENCY, ANNOUNCEMENTS)
 
 
 def build(env: Any, settings: JobSettings) -> None:

@@ -36,4 +36,4 @@ class IngestOperator(ProcessFunction):  # type: ignore[misc]  # untyped base
             self._dead.inc()
             dead = (DEAD, dead_letter_row(read.dead))
             return (dead,) if read.fact is None else (read.fact, dead)
-        return (read.fact,) if read.fact is not None else ((CONTROL, read.control),)
+        return (read.fact,) if read.fact is not None else [(CONTROL, envelope) for envelope in read.control]

@@ -188,8 +188,7 @@ def test_a_reward_lies_in_the_shard_of_its_query() -> None:
 def test_telemetry_goes_to_its_pools_planner_as_it_came() -> None:
     sample = encode(ReplicaSample(replica="r", pool="gpu", incarnation="1", sampled_at_ms=AT_MS, state="ready"))
     for value in (sample, b"\0\0\0\0\7" + sample):
-        control = take(value).control
-        assert control is not None
+        (control,) = take(value).control
         assert (tag_of(control), key_of(control), body_of(control)) == (Tag.CONTROL, "gpu", sample)
 
 
@@ -223,7 +222,7 @@ def test_a_bad_request_is_a_letter_with_reason_and_a_fact_that_is_counted(value:
     assert (found.reason, found.source_topic, found.size) == (reason, "llm.requests", len(value))
     assert found.payload is None
     assert Head(got).kind == Kind.DEAD
-    assert got.control is None
+    assert got.control == ()
 
 
 def test_a_bad_record_of_another_topic_is_no_request() -> None:
@@ -351,4 +350,4 @@ def test_residency_of_a_lost_prefix_is_control_too() -> None:
         observed_at_ms=AT_MS,
         source="events",
     )
-    assert take(encode(lost)).control is not None
+    assert take(encode(lost)).control
