@@ -1,4 +1,4 @@
-"""What Stoker keeps in Redis: blobs, vectors, the ledger, leases and the embedding cache that gateways read.
+"""What Stoker keeps in Redis: blobs, vectors, the ledger, leases and the caches that gateways read.
 
 Jobs use the blocking ports, the executor the asyncio ones; `fake` keeps all of them in one memory. Every key is built
 in `keys`, where a scope cannot reach another scope's data.
@@ -21,18 +21,23 @@ from connectors.redis.base import (
 from connectors.redis.blobs import RedisAsyncBlobs, RedisBlobs
 from connectors.redis.client import async_client, client_options, sync_client
 from connectors.redis.embedding_cache import RedisEmbeddingCache
-from connectors.redis.keys import embedding_cache_name
+from connectors.redis.keys import embedding_cache_name, semantic_cache_name
 from connectors.redis.leases import RedisLeases
 from connectors.redis.ledger import RedisLedger
+from connectors.redis.semantic import Answer, CacheName, HeldAnswer, SemanticCache
+from connectors.redis.semantic_cache import RedisSemanticCache
 from connectors.redis.vectors import RedisAsyncVectors, RedisVectors
 
 __all__ = [
     "Already",
+    "Answer",
     "AsyncBlobs",
     "AsyncVectors",
     "Blobs",
+    "CacheName",
     "EmbeddingCache",
     "EmbeddingEntry",
+    "HeldAnswer",
     "Lease",
     "Leases",
     "Ledger",
@@ -43,11 +48,14 @@ __all__ = [
     "RedisEmbeddingCache",
     "RedisLeases",
     "RedisLedger",
+    "RedisSemanticCache",
     "RedisVectors",
+    "SemanticCache",
     "Started",
     "Vectors",
     "async_client",
     "client_options",
     "embedding_cache_name",
+    "semantic_cache_name",
     "sync_client",
 ]

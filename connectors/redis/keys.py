@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 ROOT = "stoker"
 _RESERVED = frozenset({"ledger", "lease", "fence", "bloom"})
+_RESPONSES = "responses"
 _COMMAND_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -65,3 +66,25 @@ def lease_key(replica: str) -> str:
 def fence_key(replica: str) -> str:
     """The last fencing token given out for one replica."""
     return f"{ROOT}:fence:{part(replica)}"
+
+
+def semantic_cache_name(scope: str, cache: str, fingerprint: str) -> str:
+    """The `name` that a gateway gives RedisVL's SemanticCache to read what Stoker warmed for this scope."""
+    return f"{ROOT}:{scope_part(scope)}:{_RESPONSES}:{part(cache)}:{part(fingerprint)}"
+
+
+def is_semantic_cache(index: str) -> bool:
+    """Whether an index is one of a semantic cache of ours."""
+    parts = index.split(":")
+    return len(parts) == 5 and parts[0] == ROOT and parts[2] == _RESPONSES
+
+
+def revoked_key(scope: str, cache: str, fingerprint: str, query: str, response_sha256: str | None) -> str:
+    """The mark that an answer, or with None all answers to a query, must not come back."""
+    which = "" if response_sha256 is None else part(response_sha256)
+    return f"{ROOT}:{scope_part(scope)}:revoked:{part(cache)}:{part(fingerprint)}:{part(query)}:{which}"
+
+
+def cached_value_key(scope: str, key: str) -> str:
+    """A business value."""
+    return f"{ROOT}:{scope_part(scope)}:value:{part(key)}"

@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 
 from connectors.redis import keys
 
-TEXTS = st.text(min_size=1, max_size=40) | st.sampled_from(
-    ["ledger", "lease", "fence", "bloom", "blob", "vec", "embeddings", "a:blob:b", "{a}", "*", "%6Cedger", ":", "a b"]
-)
+CONFUSING = ["ledger", "lease", "fence", "bloom", "blob", "vec", "embeddings", "responses", "value", "a:blob:b", "{a}"]
+TEXTS = st.text(min_size=1, max_size=40) | st.sampled_from([*CONFUSING, "*", "%6Cedger", ":", "a b"])
 IDS = st.from_regex(r"\A[0-9a-f]{32}\Z")
 ALL = st.one_of(
     st.tuples(st.just("blob"), TEXTS, TEXTS),
     st.tuples(st.just("vec"), TEXTS, TEXTS, TEXTS),
     st.tuples(st.just("cache"), TEXTS, TEXTS),
+    st.tuples(st.just("answers"), TEXTS, TEXTS, TEXTS),
+    st.tuples(st.just("revoked"), TEXTS, TEXTS, TEXTS, TEXTS, TEXTS | st.none()),
+    st.tuples(st.just("value"), TEXTS, TEXTS),
     st.tuples(st.just("ledger"), IDS, TEXTS),
     st.tuples(st.just("lease"), TEXTS),
     st.tuples(st.just("fence"), TEXTS),
@@ -26,6 +28,9 @@ BUILDERS = {
     "blob": keys.blob_key,
     "vec": keys.vector_key,
     "cache": lambda scope, fingerprint: f"{keys.embedding_cache_name(scope, fingerprint)}:{'0' * 64}",
+    "answers": lambda *parts: f"{keys.semantic_cache_name(*parts)}:{'0' * 64}",
+    "revoked": keys.revoked_key,
+    "value": keys.cached_value_key,
     "ledger": keys.ledger_key,
     "lease": keys.lease_key,
     "fence": keys.fence_key,
@@ -49,6 +54,20 @@ def test_pattern_of_one_scope_matches_no_other_scope(scope: str, other: str, con
     assert keys.blob_key(other, content).startswith(prefix) == (scope == other)
 
 
+HASHES = st.from_regex(r"\A[0-9a-f]{32}\Z")
+
+
+@given(TEXTS, TEXTS, HASHES, TEXTS, TEXTS, HASHES)
+def test_no_index_takes_in_the_entries_of_another(
+    scope: str, cache: str, fingerprint: str, other_scope: str, other_cache: str, other_fingerprint: str
+) -> None:
+    name = keys.semantic_cache_name(scope, cache, fingerprint)
+    other = keys.semantic_cache_name(other_scope, other_cache, other_fingerprint)
+    assert f"{other}:{'0' * 64}".startswith(name) == (name == other)
+    assert keys.is_semantic_cache(name)
+    assert not keys.is_semantic_cache(keys.embedding_cache_name(scope, fingerprint))
+
+
 def test_keys_of_the_design() -> None:
     command = "ab" * 16
     assert keys.blob_key("acme", "h") == "stoker:acme:blob:h"
@@ -56,6 +75,8 @@ def test_keys_of_the_design() -> None:
     assert keys.ledger_key(command, "vllm-0") == f"stoker:ledger:{command}:vllm-0"
     assert keys.lease_key("vllm-0") == "stoker:lease:vllm-0"
     assert keys.embedding_cache_name("acme", "f") == "stoker:acme:embeddings:f"
+    assert keys.semantic_cache_name("acme", "faq", "f") == "stoker:acme:responses:faq:f"
+    assert keys.cached_value_key("acme", "sku:17") == "stoker:acme:value:sku%3A17"
     assert keys.blob_key("ledger", "h") == "stoker:%6Cedger:blob:h"
 
 
