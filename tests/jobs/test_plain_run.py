@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -15,24 +17,44 @@ from stoker.stack.flink_session import FlinkSession, SessionConfig
 from stoker.stack.paths import PROJECT, StateFolder
 from stoker.stack.topics import create_topics
 from tests.jobs.deployment import Deployment, now_ms
+from tests.jobs.kills import READY_S
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 
 PREFIX = "plain-"
 
 
-def test_plain_flink_run_submits_the_job_and_it_counts(job_settings: JobSettings, flink_state: StateFolder) -> None:
+def documented() -> list[str]:
+    """The command of docs/commands.md, as it stands there but for the script's folder."""
+    lines = (PROJECT / "docs" / "commands.md").read_text().splitlines()
+    (line,) = [line.strip() for line in lines if line.strip().startswith("flink run")]
+    words = shlex.split(line)
+    assert {"--", "jobs/warmup.py", "stoker.toml"} <= set(words)
+    return [str(PROJECT / word) if word == "jobs/warmup.py" else word for word in words]
+
+
+def toml_of(settings: JobSettings) -> str:
+    """These settings as a person writes them."""
+    kafka = settings.kafka
+    lines = [f"time_scale = {settings.time_scale}", "[kafka]", f'bootstrap = "{kafka.bootstrap}"']
+    lines += [f'topic_prefix = "{kafka.topic_prefix}"', f'group_prefix = "{kafka.group_prefix}"']
+    lines += ["[redis]", f'url = "{settings.redis.url}"', "[encoder]", f'model = "{settings.encoder.model}"']
+    return "\n".join([*lines, "[warmup]", f"idle_ms = {settings.warmup.idle_ms}"])
+
+
+def test_flink_run_as_documented_submits_the_job_and_it_counts(
+    job_settings: JobSettings, flink_state: StateFolder, tmp_path: Path
+) -> None:
     kafka = job_settings.kafka.model_copy(update={"topic_prefix": PREFIX, "group_prefix": "plain"})
     create_topics(kafka.bootstrap, PREFIX)
     deployment = Deployment(job_settings.model_copy(update={"kafka": kafka}), flink_state)
     rest_port, rpc_port = ports.free_ports(2)
     session = FlinkSession(SessionConfig(slots=1, flink=FlinkConfig(rest_port, rpc_port)), flink_state)
     try:
-        session.start()
-        script = str(PROJECT / "jobs" / "warmup.py")
-        command = ["flink", "run", "-d", "-py", script, "--config", str(deployment.file), "--parallelism", "1"]
+        session.start(READY_S)
+        (tmp_path / "stoker.toml").write_text(toml_of(deployment.settings))
         environment = {**os.environ, **session.environment}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(documented(), env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         workload = Workload(WorkloadConfig(seed=1))
         for _ in range(100):
