@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from schemas.canonical import Arm
 from schemas.fields import Count, DurationMs, Hash, Id, Label, Ms, Tokens
+from schemas.warmup_command import Action
 
 Status = Literal["applied", "resident", "skipped", "expired", "rejected", "failed", "held_out", "shadow", "cancelled"]
 
@@ -49,11 +50,15 @@ class WarmupOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     """The one terminal outcome of a command on a replica; a repetition overwrites it by `outcome_id`.
 
     `applied` is never replaced by `resident`: a second look at one's own work is no second warm-up.
+
+    Attributes:
+        action: of the command: after an applied `unload` or `invalidate` the target is gone, not there.
     """
 
     outcome_id: Hash
     command_id: Hash
     target_key: Id
+    action: Action = "warm"
     scope: Id
     pool: Id
     replica: Id

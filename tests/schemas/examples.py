@@ -283,6 +283,7 @@ EXAMPLES: dict[str, msgspec.Struct] = {
         outcome_id=c.outcome_id(COMMAND_ID, "r0"),
         command_id=COMMAND_ID,
         target_key=PREFIX_KEY,
+        action="touch",
         scope="acme",
         pool="gpu-a",
         replica="r0",
