@@ -6,12 +6,14 @@ changed since: its expiry has passed, its scope is frozen now, it was taken back
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from analytics.pools import is_redis
 from executor.outcomes import Ending
-from schemas import Embedding, OutcomeReason, Prefix, WarmupCommand
+from schemas import Adapter, Embedding, Model, OutcomeReason, Prefix, Target, WarmupCommand
+from schemas.warmup_command import Action
 
 Seen = Literal["absent", "started", "ended"]
 """What is known of a command on a replica: nothing; somebody began it; its outcome is published."""
@@ -80,10 +82,16 @@ def late(taken_over: bool) -> Ending:
     return Ending("expired", OutcomeReason.EXPIRED_QUEUED)
 
 
+ON_ENGINES: Mapping[type[Target], frozenset[Action]] = {
+    Prefix: frozenset({"warm"}),
+    Adapter: frozenset({"load", "pin", "unload"}),
+    Model: frozenset({"probe", "load", "wake"}),
+}
+IN_REDIS: Mapping[type[Target], frozenset[Action]] = {Embedding: frozenset({"warm"})}
+"""What can be done with each kind of target, in pools of engines and in Redis pools."""
+
+
 def supported(command: WarmupCommand) -> bool:
-    """Whether this executor can do what the command asks: warm prefixes on engines, embeddings in Redis."""
-    if command.action != "warm":
-        return False
-    if is_redis(command.pool):
-        return isinstance(command.target, Embedding)
-    return isinstance(command.target, Prefix)
+    """Whether this executor can do what the command asks."""
+    able = IN_REDIS if is_redis(command.pool) else ON_ENGINES
+    return command.action in able.get(type(command.target), frozenset())

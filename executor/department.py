@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from connectors.kafka.base import Record
-from executor.apply import EmbeddingApplier, PrefixApplier
+from executor.apply import AdapterApplier, EmbeddingApplier, EngineApplier, ModelApplier, PrefixApplier
 from executor.apply.patience import Patience
 from executor.commits import Place
 from executor.intake import Intake
@@ -18,7 +18,7 @@ from executor.settle import Settler
 from executor.shared import Shared
 from executor.waiting import WaitingLine
 from executor.workers import Workers, WorkerTools
-from schemas import WarmupCommand, topics
+from schemas import Adapter, Model, Prefix, Target, WarmupCommand, topics
 
 
 def group_of(pool: str) -> str:
@@ -87,7 +87,7 @@ class Department:
             published=shared.published,
             settler=self.settler,
             holder=shared.holder,
-            apply=self._write_embedding() if self._is_redis else self._warm_prefix(),
+            apply=self._write_embedding() if self._is_redis else self._on_engines(),
             patience=Patience(settings.attempts, settings.backoff_ms, settings.request_timeout_ms),
             now_ms=shared.ports.now_ms,
             frozen=shared.book.frozen,
@@ -96,14 +96,18 @@ class Department:
             metrics=shared.metrics,
         )
 
-    def _warm_prefix(self) -> Callable[[WarmupCommand, str, float], Awaitable[Ending]]:
+    def _on_engines(self) -> Callable[[WarmupCommand, str, float], Awaitable[Ending]]:
         engines = self._shared.ports.engines
-        prefixes = PrefixApplier(self._shared.ports.blobs, self._shared.salts)
+        appliers: Mapping[type[Target], EngineApplier] = {
+            Prefix: PrefixApplier(self._shared.ports.blobs, self._shared.salts),
+            Adapter: AdapterApplier(),
+            Model: ModelApplier(),
+        }
 
-        async def warm(command: WarmupCommand, replica: str, timeout_s: float) -> Ending:
-            return await prefixes.apply(command, engines[replica], timeout_s)
+        async def apply(command: WarmupCommand, replica: str, timeout_s: float) -> Ending:
+            return await appliers[type(command.target)].apply(command, engines[replica], timeout_s)
 
-        return warm
+        return apply
 
     def _write_embedding(self) -> Callable[[WarmupCommand, str, float], Awaitable[Ending]]:
         ports, tree = self._shared.ports, self._shared.tree

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schemas import WarmupCommand
+from schemas import Model, WarmupCommand
 from schemas.canonical import h64
 
 
 def replicas_for(command: WarmupCommand, configured: Sequence[str]) -> tuple[str, ...]:
-    """The replicas that the planner named, else `replicas.max` of the pool by rendezvous hashing of the target.
+    """The replica of a Model; of other targets those that the planner named, else `replicas.max` of the pool by
+    rendezvous hashing of the target.
 
     A choice that depended on which replicas are ready could differ after a crash, and leave work that was begun on one
     replica without an outcome.
@@ -17,6 +18,8 @@ def replicas_for(command: WarmupCommand, configured: Sequence[str]) -> tuple[str
     Args:
         configured: names of the pool's replicas, at least one.
     """
+    if isinstance(command.target, Model):
+        return (command.target.replica,)
     wanted = command.replicas
     if wanted.names is not None:
         return tuple(dict.fromkeys(wanted.names)) or (command.pool,)

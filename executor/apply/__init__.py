@@ -4,9 +4,33 @@ An applier returns an `Ending` for whatever it understood, and raises `Transient
 decides whether there is time for another call.
 """
 
+from typing import Protocol
+
+from connectors.engines.base import Engine
+from executor.apply.adapter import AdapterApplier
 from executor.apply.content import StoreFault
 from executor.apply.embedding import EmbeddingApplier
+from executor.apply.model import ModelApplier
 from executor.apply.prefix import PrefixApplier
 from executor.apply.salts import SaltStore
+from executor.outcomes import Ending
+from schemas import WarmupCommand
 
-__all__ = ["EmbeddingApplier", "PrefixApplier", "SaltStore", "StoreFault"]
+
+class EngineApplier(Protocol):
+    """Applies the commands of one kind of target on an engine; each documents what it raises."""
+
+    async def apply(self, command: WarmupCommand, engine: Engine, timeout_s: float) -> Ending:
+        """One attempt within so many seconds."""
+        ...
+
+
+__all__ = [
+    "AdapterApplier",
+    "EmbeddingApplier",
+    "EngineApplier",
+    "ModelApplier",
+    "PrefixApplier",
+    "SaltStore",
+    "StoreFault",
+]

@@ -52,7 +52,7 @@ class Patience:
                 # An answer that got lost may have left the work done: what the next call finds is ours.
                 return first_try(ending) if asked else ending
             except RefusedCommand as refusal:
-                return Ending("failed", OutcomeReason.ENGINE_REFUSED, error=str(refusal))
+                return Ending("failed", OutcomeReason(refusal.reason), error=str(refusal))
             except StoreFault as error:
                 fault = error
             except (TransientFault, TimeoutError) as error:

@@ -33,6 +33,9 @@ class PrefixApplier:
         """
         target = command.target
         assert isinstance(target, Prefix)
+        # Before capabilities, whose probe waits as long as the engine sleeps.
+        if await engine.is_sleeping():
+            return Ending("skipped", OutcomeReason.ENGINE_SLEEPING)
         able = await engine.capabilities()
         block = able.block_tokens or 1
         if 0 < target.tokens < block:
@@ -44,8 +47,6 @@ class PrefixApplier:
                 return Ending(
                     "rejected", OutcomeReason.UNSUPPORTED, error="salt_ref is not one of this scope in executor.salts"
                 )
-        if await engine.is_sleeping():
-            return Ending("skipped", OutcomeReason.ENGINE_SLEEPING)
         try:
             prompt = await prompt_of(self.blobs, command.scope, target)
         except Unusable as unusable:
