@@ -18,16 +18,21 @@ from schemas.warmup_outcome import OutcomeReason, WarmupOutcome
 LASTING = frozenset({OutcomeReason.BELOW_BLOCK, OutcomeReason.UNSUPPORTED, OutcomeReason.ENGINE_REFUSED})
 """Reasons of a refusal that the next attempt would meet again: the replica counts as served for a residency's time."""
 
-NO_CONTENT = frozenset({OutcomeReason.TEXT_WITHHELD, OutcomeReason.CONTENT_MISSING, OutcomeReason.CONTENT_MISMATCH})
-"""Reasons of a refusal that every replica would give, and again for as long as nobody stores the text: the target rests
-for a residency's time, and twice as long after each further such outcome, up to a bound."""
+NO_ADAPTER = frozenset({OutcomeReason.ADAPTER_MISSING, OutcomeReason.DIGEST_MISMATCH, OutcomeReason.RANK_MISMATCH})
+NO_TEXT = frozenset({OutcomeReason.TEXT_WITHHELD, OutcomeReason.CONTENT_MISSING, OutcomeReason.CONTENT_MISMATCH})
+NO_CONTENT = NO_TEXT | NO_ADAPTER
+"""Reasons of a refusal that every replica would give, and again for as long as nobody stores what is needed: the target
+rests for a residency's time, and twice as long after each further such outcome, up to a bound."""
 
 LONGEST_REST_MS = 3_600_000
 
-NOTHING_SPENT = frozenset({OutcomeReason.ENGINE_REFUSED, OutcomeReason.STORE_UNAVAILABLE})
+NOTHING_SPENT = NO_ADAPTER | {OutcomeReason.ENGINE_REFUSED, OutcomeReason.STORE_UNAVAILABLE}
 """Reasons of a failure that came before any prefill."""
 
 NO_BUCKET = -1
+TAKEN_AWAY = frozenset({"unload", "invalidate"})
+"""Actions after which a target is not there."""
+
 ANY_REPLICA = ""
 
 
@@ -261,7 +266,9 @@ class TargetMemory:
                 if (served or refused) and name not in (ANY_REPLICA, outcome.replica):
                     self._see(target, name, 0, outcome.finished_at_ms, outcome.finished_at_ms + stay_ms)
         if served or refused:
-            self._see(target, outcome.replica, mark, outcome.finished_at_ms, outcome.finished_at_ms + stay_ms)
+            gone = outcome.status == "applied" and outcome.action in TAKEN_AWAY
+            until_ms = 0 if gone else outcome.finished_at_ms + stay_ms
+            self._see(target, outcome.replica, mark, outcome.finished_at_ms, until_ms)
         if contentless:
             self._rest(target, outcome, stay_ms)
         elif outcome.status in ("applied", "resident"):

@@ -81,6 +81,17 @@ def test_only_what_was_surely_not_spent_comes_back(status, reason, warmed, apply
     assert unused_of(told("c", status, reason, warmed, apply_ms), 100.0) == unused
 
 
+@pytest.mark.parametrize("action", ["unload", "invalidate"])
+def test_what_was_taken_away_is_not_there_any_more(action):
+    memory = TargetMemory(10, Section(MemoryMapStore(), "t"))
+    memory.issued("s", "k", "0" * 32, 1, 1, 100, 200, 180, 1.0, ("r",))
+    memory.on_outcome(told("0" * 32, "applied", "done"), 7, 1_000)
+    assert memory.get("s", "k").resident_until("r", 7) == 1_150
+    gone = msgspec.structs.replace(told("2" * 32, "applied", "done"), action=action, finished_at_ms=160)
+    memory.on_outcome(gone, 7, 1_000)
+    assert memory.get("s", "k").resident_until("r", 7) == 0
+
+
 @pytest.mark.parametrize(
     ("status", "reason", "stays", "failed"),
     [
