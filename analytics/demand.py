@@ -21,11 +21,13 @@ from analytics import shard_log
 from analytics.deltas import PendingChains
 from analytics.demand_config import DemandConfig
 from analytics.envelopes import EmbedRequest, Tag, seal
-from analytics.facts import HEAD, Flag, Kind, read_text, unpack_names
+from analytics.facts import HEAD, NO_ANSWER, Flag, Kind, read_answer, read_text, unpack_names
 from analytics.panes import Place
 from analytics.policy import PolicyBook
 from analytics.publication import accounting, publish
 from analytics.retained import FINISHED, STARTED, RetainedPanes
+from analytics.reward_entries import Answering, Judging
+from analytics.rewards import LAST_KEY, RewardJoin
 from analytics.second_sight import TRIGGER, ScopeSight, SecondSight, Sight
 from analytics.shard_log import ACCOUNTED, Fate, ShardLog
 from analytics.stores import LogStore
@@ -36,7 +38,7 @@ __all__ = ["STATE_VERSION", "Demand", "DemandConfig"]
 STATE_VERSION = 1
 _META_KEY = -1
 _REQUEST, _DEAD = int(Kind.REQUEST), int(Kind.DEAD)
-_DEMAND, _FINISHED = Flag.DEMAND.value, Flag.FINISHED.value
+_DEMAND, _FINISHED, _ANSWER = Flag.DEMAND.value, Flag.FINISHED.value, Flag.ANSWER.value
 _MAX_NAMES = 1024
 """Names kept decoded; a hostile producer's may have 2 kB each."""
 
@@ -82,6 +84,7 @@ class Demand:
         self._counters = {fate.name.lower(): 0 for fate in (*ACCOUNTED, Fate.REWARD)}
         self._counters.update({f"embed_{sight.name.lower()}": 0 for sight in Sight if sight})
         self._counters.update(chains_dropped=0, capped=0)
+        self._rewards = RewardJoin(config.rewards, config.pane_ms, store, config.reward_log, self._counters)
         self._store = store
         self._log = ShardLog(store, config.slots)
         self._sights = SecondSight(config.second_sight)
@@ -103,8 +106,8 @@ class Demand:
     @property
     def counters(self) -> Mapping[str, int]:
         """Since the state began: the terms of the accounting in records; `reward` facts; what came of second sights
-        (`embed_asked`, `embed_over_rate`, `embed_withheld`, `embed_too_long`); `chains_dropped` for want of room; and
-        `capped`, the totals that were published although a cap made them inexact.
+        (`embed_asked`, `embed_over_rate`, `embed_withheld`, `embed_too_long`); `chains_dropped` for want of room;
+        `capped`, the totals that were published although a cap made them inexact; and `rewards.COUNTERS`.
         """
         return self._counters
 
@@ -114,7 +117,9 @@ class Demand:
         return sum([self._counters[term] for term in _TERMS])
 
     def on_fact(self, fact: bytes, watermark_ms: int, policy: PolicyBook) -> list[bytes]:
-        """Takes one fact of this shard; returns an EMBED envelope when it is a second sight, else nothing.
+        """Takes one fact of this shard; returns an EMBED envelope when it is a second sight.
+
+        Rewards, and answers that were judged, give ANSWER and REWARDED envelopes at once.
 
         Args:
             watermark_ms: where event time stands; may be the smallest integer after a restore.
@@ -126,13 +131,16 @@ class Demand:
         if self._next_timer_ms != clock + self.config.pane_ms:
             self._wake(pane, watermark_ms)
         if kind != _REQUEST:
-            return self._tally(Fate.DEAD if kind == _DEAD else Fate.REWARD)
+            return self._tally(Fate.DEAD) if kind == _DEAD else self._reward(fact, watermark_ms)
         if not flags & _DEMAND:
             return self._tally(Fate.NOT_DEMAND)
         phase = FINISHED if flags & _FINISHED else STARTED
         seen = self._retained.seen.get(identity)
         if seen is not None:
-            return self._tally(Fate.DUPLICATE) if seen & phase else self._second_phase(max(pane, seen >> 2), identity)
+            if seen & phase:
+                return self._tally(Fate.DUPLICATE)
+            self._second_phase(max(pane, seen >> 2), identity)
+            return self._answer(fact, watermark_ms) if flags & _ANSWER else []
         now_ms = watermark_ms if watermark_ms > clock else clock
         if self._times.late(pane, now_ms):
             return self._tally(Fate.LATE)
@@ -154,6 +162,8 @@ class Demand:
         self._tell(sight, chain_kept)
         head = shard_log.counted(sight, chain_kept, tat_us) if sight or not chain_kept else shard_log.PLAIN
         self._log.append(pane, head + fact[:kept])
+        if flags & _ANSWER or self._rewards.waiting:
+            out += self._answer(fact, watermark_ms)
         return out
 
     def on_timer(self, at_ms: int, policy: PolicyBook) -> list[bytes]:
@@ -174,6 +184,7 @@ class Demand:
             out.append(accounting(self._counters, self.shard, at_ms))
 
         self._clock_ms = at_ms
+        self._rewards.slide(self._times.pane_of(at_ms), at_ms)
         self._close_and_forget(at_ms)
         self._lay_asks(at_ms, policy)
         self._next_timer_ms = self._next_due(at_ms)
@@ -188,11 +199,41 @@ class Demand:
         self._counters[fate.name.lower()] += 1
         return []
 
-    def _second_phase(self, pane: int, identity: int) -> list[bytes]:
+    def _reward(self, fact: bytes, watermark_ms: int) -> list[bytes]:
+        self._tally(Fate.REWARD)
+        _, _, source, at_ms, identity, _, query, micro, names_bytes, _, kept = HEAD.unpack_from(fact)
+        scope = unpack_names(fact[HEAD.size : HEAD.size + names_bytes]).scope
+        sight = self._sights.scopes.get(scope)
+        due_ms = max(at_ms, watermark_ms, self._clock_ms) + self.config.rewards.wait_ms
+        reward = Judging(scope, query, fact[kept:], micro, source, at_ms, identity, due_ms)
+        return self._rewards.on_reward(reward, asked=sight is not None and query in sight.window)
+
+    def _answer(self, fact: bytes, watermark_ms: int) -> list[bytes]:
+        """What a request that counts says of its answer, or only that its query was asked."""
+        _, _, flags, at_ms, _, _, query, _, names_bytes, _, _ = HEAD.unpack_from(fact)
+        names = unpack_names(fact[HEAD.size : HEAD.size + names_bytes])
+        answer = read_answer(fact) if flags & _ANSWER else NO_ANSWER
+        answering = Answering(
+            scope=names.scope,
+            query=query,
+            response=answer.response,
+            ref=answer.ref,
+            domain=answer.domain,
+            model=names.model,
+            adapter=names.adapter,
+            template=names.template,
+            semantic_version=answer.semantic_version,
+            finish_reason=answer.finish_reason,
+            status=answer.status,
+            at_ms=at_ms,
+            now_ms=max(watermark_ms, self._clock_ms),
+        )
+        return self._rewards.on_answer(answering)
+
+    def _second_phase(self, pane: int, identity: int) -> None:
         self._retained.recognise(pane, identity)
         self._log.append(pane, shard_log.second_phase(pane, identity))
         self._counters["second_phase"] += 1
-        return []
 
     def _tell(self, sight: Sight, chain_kept: bool) -> None:
         self._counters["counted"] += 1
@@ -246,7 +287,7 @@ class Demand:
     def _next_due(self, at_ms: int) -> int | None:
         """The next slide at which a pane has something to publish, to close or to forget."""
         kept_ms = self.config.lateness_ms + self.config.window_ms
-        due: int | None = None
+        due = self._rewards.next_due_ms()
         for index, pane in self._retained.panes.items():
             wanted = self._times.end_ms(index)
             if not pane.changed:
@@ -269,9 +310,12 @@ class Demand:
 
     def _restore(self) -> None:
         asks: list[tuple[int, bytes]] = []
+        rewards: list[tuple[int, bytes]] = []
         for key, blob in self._store.items():
             if key == _META_KEY:
                 self._read_meta(blob)
+            elif key < LAST_KEY:
+                rewards.append((key, blob))
             elif key < _META_KEY:
                 asks.append((_asks_key(key), blob))
             else:
@@ -282,6 +326,7 @@ class Demand:
             self._log.replayed(self._replay(entry, fresh))
         for fate in self._log.tallies():
             self._counters[fate.name.lower()] += 1
+        self._rewards.restore(rewards, self._clock_ms)
         self._retained.mark_open(self._clock_ms)
 
     def _read_meta(self, blob: bytes) -> None:

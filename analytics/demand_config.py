@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from analytics.panes import PaneCaps
+from analytics.rewards import RewardConfig
 from analytics.second_sight import SecondSightConfig
 from analytics.windows import PaneTimes
 from schemas import BrokenConfiguration
@@ -23,6 +24,7 @@ class DemandConfig:
         slots: logs for panes, at least 1.
         top: heaviest keys that are published.
         max_delta_bytes: distinct chains kept between two slides, in bytes of facts.
+        rewards: bounds of the join of rewards and answers.
     """
 
     shards: int = 32
@@ -35,6 +37,7 @@ class DemandConfig:
     max_delta_bytes: int = 4 << 20
     caps: PaneCaps = field(default_factory=PaneCaps)
     second_sight: SecondSightConfig = field(default_factory=SecondSightConfig)
+    rewards: RewardConfig = field(default_factory=RewardConfig)
 
     def __post_init__(self) -> None:
         if self.pane_ms < 1 or self.slots < 1:
@@ -49,5 +52,10 @@ class DemandConfig:
 
     @property
     def logs(self) -> int:
-        """How many logs the store of a shard needs."""
+        """How many logs the store of a shard needs: the panes', that of what only counts, and that of rewards."""
+        return self.slots + 2
+
+    @property
+    def reward_log(self) -> int:
+        """The log of rewards and answers."""
         return self.slots + 1

@@ -175,8 +175,8 @@ class Answered(Struct, frozen=True, array_like=True):
 
     Attributes:
         response: hash of the answer.
-        model: what gave it: the adapter where there was one.
-        template: version of what its prompt was rendered with: the template's hash or the managed prompt's name@version.
+        model, adapter: what gave it; adapter is empty for the base model.
+        template: version of what its prompt was rendered with, the key of dimension template.
     """
 
     scope: str
@@ -184,6 +184,7 @@ class Answered(Struct, frozen=True, array_like=True):
     response: str
     ref: str
     model: str
+    adapter: str
     template: str
     semantic_version: str
     at_ms: int

@@ -107,6 +107,9 @@ class Answer(Struct, frozen=True, array_like=True):
     semantic_version: str
 
 
+NO_ANSWER = Answer(b"", "", "", "", 0, "")
+"""Of a request that tells nothing of its answer."""
+
 _answer_encoder = msgspec.msgpack.Encoder()
 _answer_decoder = msgspec.msgpack.Decoder(Answer)
 _ANSWER_BYTES = struct.Struct(">H")

@@ -26,12 +26,15 @@ class _Head(Struct, frozen=True, array_like=True):
 
 
 def for_redis(envelope: bytes, redis_pool: str) -> bytes | None:
-    """The copy of a PARTIAL that the Redis pool's planner needs: totals of queries, of whatever pool.
+    """An envelope of demand for the Redis pool's planner: totals of queries, of whatever pool, rewards and answers.
 
     Returns:
         the same body under the Redis pool's key; None for all that does not concern it.
     """
-    if tag_of(envelope) != Tag.PARTIAL:
+    tag = tag_of(envelope)
+    if tag in (Tag.REWARDED, Tag.ANSWER):
+        return seal(Tag(tag), redis_pool, body_of(envelope))
+    if tag != Tag.PARTIAL:
         return None
     body = body_of(envelope)
     if msgspec.msgpack.decode(body, type=_Head).dimension != "query":

@@ -13,12 +13,14 @@ from jobs import metrics
 from jobs.operators.tags import DELTAS, EMBEDS, INSIGHTS
 from jobs.streams import keyed
 
+_FOR_PLAN = frozenset({Tag.PARTIAL, Tag.REWARDED, Tag.ANSWER})
+
 
 class Route(ProcessFunction):  # type: ignore[misc]  # untyped base
-    """Partials go on to plan; deltas, embedding requests and insights leave by the side.
+    """Partials, rewards and answers go on to plan; deltas, embedding requests and insights leave by the side.
 
     Args:
-        redis_pool: whose planner gets the totals of queries, of whatever pool.
+        redis_pool: whose planner gets the totals of queries, of whatever pool, and what was judged.
     """
 
     def __init__(self, redis_pool: str) -> None:
@@ -32,7 +34,7 @@ class Route(ProcessFunction):  # type: ignore[misc]  # untyped base
         """One envelope of demand."""
         del ctx
         tag = tag_of(value)
-        if tag == Tag.PARTIAL:
+        if tag in _FOR_PLAN:
             yield for_redis(value, self._redis_pool) or value
         elif tag == Tag.DELTA:
             yield DELTAS, value

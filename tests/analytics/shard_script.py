@@ -48,9 +48,10 @@ def request(
     user: int = 1,
     weight_micro: int = ONE,
     segments: Sequence[Segment] = (),
+    answer: facts.Answer | None = None,
 ) -> bytes:
     """A request's fact in shard 0."""
-    flags = (Flag.FINISHED if finished else 0) | (Flag.DEMAND if demand else 0)
+    flags = (Flag.ANSWER if answer else 0) | (Flag.FINISHED if finished else 0) | (Flag.DEMAND if demand else 0)
     flags |= Flag.TEXT_TOO_LONG if text is None else Flag.TEXT if text else 0
     names = facts.pack_names(scope, pool, "m", adapter, template, "", "", template)
     tail = (text or "").encode()
@@ -65,7 +66,25 @@ def request(
         names,
         facts.pack_chain(segments),
         tail,
+        facts.pack_answer(answer) if answer else b"",
     )
+
+
+def answered(
+    name: str, *, ref: str | None = None, domain: str = "", finish_reason: str = "stop", status: int = 200
+) -> facts.Answer:
+    """What a finished request tells of its answer; by default whole, and its text under its own hash."""
+    response = query(name) if name else b""
+    return facts.Answer(response, response.hex() if ref is None else ref, domain, finish_reason, status, "")
+
+
+def reward(
+    at_ms: int, identity: int, asked: str = "q", answer: str = "", share: float = 0.5, scope: str = "a"
+) -> bytes:
+    """A reward's fact in shard 0; without `answer` it names none."""
+    names = facts.pack_names(scope, "")
+    response = query(answer) if answer else b""
+    return facts.pack_reward(0, at_ms, identity, query(asked), round(share * ONE), names, "judge", response)
 
 
 CHAINS = ((), chain("a"), chain("a", "b"), chain("a", "c", "d"), chain("e", "f", "g", "h"))
@@ -84,18 +103,22 @@ class Step:
 @st.composite
 def fact(draw: st.DrawFn, at_ms: int) -> bytes:
     """Any fact at about a time."""
-    kind = draw(st.sampled_from(["request"] * 12 + ["dead", "reward"]))
+    kind = draw(st.sampled_from(["request"] * 12 + ["dead"] + ["reward"] * 4))
     if kind == "dead":
         return facts.pack_dead(0, at_ms)
     scope = draw(st.sampled_from(["a", "b"]))
     asked = f"q{draw(st.integers(0, 4))}"
     if kind == "reward":
-        return facts.pack_reward(0, at_ms, 7, query(asked), 500_000, facts.pack_names(scope, ""))
+        name = draw(st.sampled_from(["", "x", "y"]))
+        return reward(at_ms, draw(st.integers(1, 9)), asked, name, draw(st.sampled_from([0.0, 0.3, 1.0])), scope)
+    finished = draw(st.booleans())
+    answer = draw(st.sampled_from([None, answered("x"), answered("y", domain="news"), answered("", domain="news")]))
     return request(
         at_ms,
         draw(st.integers(1, 12)),
         asked,
-        finished=draw(st.booleans()),
+        finished=finished,
+        answer=answer if finished else None,
         demand=draw(st.sampled_from([True] * 8 + [False])),
         text=draw(st.sampled_from(["words", "words", "", None])),
         scope=scope,

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from analytics.demand import Demand, DemandConfig
 from analytics.panes import PaneCaps
 from analytics.policy import PolicyBook
+from analytics.rewards import LAST_KEY, RewardConfig
 from analytics.second_sight import SecondSightConfig
 from analytics.stores import MemoryLogStore
 from schemas import BrokenConfiguration
@@ -26,6 +27,7 @@ TIGHT = DemandConfig(
     max_delta_bytes=200,
     caps=PaneCaps(keys=6, users_per_key=2, places=1),
     second_sight=SecondSightConfig(shards=50, time_scale=1_000.0, max_asked=5),
+    rewards=RewardConfig(wait_ms=2_500, memory_ms=6_000, max_entries=8),
 )
 """So small that every cap and every bucket is hit."""
 
@@ -44,7 +46,7 @@ def test_one_life_and_many_publish_the_same_bytes(script: list[Step]) -> None:
 def test_nothing_but_meta_and_asks_is_left_when_the_window_has_passed(script: list[Step]) -> None:
     life = live(TIGHT, script)
     assert not any(life.store.logs)
-    assert all(key < 0 for key in life.store.blobs)
+    assert all(LAST_KEY < key < 0 for key in life.store.blobs)
     assert life.demand.next_timer_ms is None
 
 
