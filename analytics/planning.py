@@ -5,14 +5,15 @@ a replica lost), *tick* looks at everything once a second. Each target and bucke
 event time lags too far behind wall time nothing is issued, since a command would be old before it is read.
 
 Every change is written to the store before a call returns: a planner built over a copy of it goes on with the same
-bytes. Sections of the store: f focus, i minutes, k known queries, n announced, p replicas, q demand, s planner,
-t targets, u queues, x prefixes, y budget.
+bytes. Sections of the store: c clusters, d adapters, f focus, h patterns, i minutes, k known queries, n announced,
+p replicas, q demand, s planner, t targets, u queues, x prefixes, y budget.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from analytics.adapter_planning import AdapterPlanner
 from analytics.announced_planning import AnnouncedPlanner
 from analytics.budget import Budget
 from analytics.choosing import Choice, choose
@@ -22,14 +23,16 @@ from analytics.embedding_planning import EmbeddingPlanner
 from analytics.envelopes import Embedded, Partial, Tag, body_of, open_as, seal, tag_of
 from analytics.memory import TargetMemory, kept_share
 from analytics.minutes import MINUTES_KEPT, MinuteWindow
+from analytics.pattern_planning import PatternPlanner, priority_of_pattern
 from analytics.plan_config import PlanConfig
 from analytics.policy import PolicyBook
 from analytics.pools import envelope_key, is_redis
 from analytics.prefix_planning import PrefixPlanner
 from analytics.records import Record, Section, pack, unpack
-from analytics.replicas import Fleet, incarnation_mark
+from analytics.replicas import Fleet, Ready, incarnation_mark
 from analytics.scoring import DemandQueue
 from analytics.stores import MapStore
+from analytics.turns import SessionPattern
 from schemas import EVERY_SCOPE, Announcement, PlannerState, ReplicaSample, Residency, WarmupOutcome, decode, encode
 
 FAST_PREFIX_PRIORITY = 999
@@ -82,6 +85,8 @@ class Planner:
         self._prefixes = PrefixPlanner(config, self._memory, Section(store, "x"))
         self._embeddings = EmbeddingPlanner(config, self._memory, self._queue, Section(store, "k"))
         self._announced = AnnouncedPlanner(config, self._memory, self._redis, Section(store, "n"))
+        self._adapters = AdapterPlanner(config, pool, self._memory, self._fleet, store)
+        self._patterns = PatternPlanner(config, self._memory, self._prefixes, Section(store, "h"))
         self._next_timer_ms: int | None = None
         self._judged = -1
         self._ticked_ms = 0
@@ -100,18 +105,25 @@ class Planner:
 
         Producers name pools. One that no replica and no request is of any more leaves nothing behind.
         """
-        held = (self._fleet, self._budget, self._crowds, self._embeddings.known, len(self._memory), self._announced)
-        return self._next_timer_ms is None and not any(held)
+        held = (
+            self._fleet,
+            self._budget,
+            self._crowds,
+            self._embeddings.known,
+            len(self._memory),
+            self._announced,
+        )
+        return self._next_timer_ms is None and not any((*held, self._adapters, self._patterns))
 
     def on_envelope(self, envelope: bytes, watermark_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:
-        """Hears one envelope of this pool: PARTIAL, CANDIDATES, EMBEDDED or CONTROL.
+        """Hears one envelope of this pool: PARTIAL, CANDIDATES, EMBEDDED, PATTERN or CONTROL.
 
         Args:
             watermark_ms: where event time stands; 0 before it began.
             wall_ms: only to see how far event time lags.
 
         Returns:
-            COMMAND envelopes of the fast lane.
+            COMMAND envelopes of the fast lane, and INSIGHT envelopes.
         """
         tag = tag_of(envelope)
         if tag == Tag.CONTROL:
@@ -124,6 +136,8 @@ class Planner:
             return []
         if tag == Tag.EMBEDDED:
             return self._on_embedded(open_as(envelope, Embedded), watermark_ms, wall_ms, policy)
+        if tag == Tag.PATTERN:
+            return self._on_pattern(open_as(envelope, SessionPattern), watermark_ms, wall_ms, policy)
         return []
 
     def on_timer(self, at_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:
@@ -139,11 +153,15 @@ class Planner:
         self._memory.forget(at_ms)
         self._prefixes.expire(at_ms)
         self._announced.forget(at_ms)
+        self._adapters.forget(at_ms)
+        self._patterns.forget(at_ms)
+        self._share()
         self._embeddings.shrink()
         report = at_ms // self._config.scaled_pane_ms > self._reported_ms // self._config.scaled_pane_ms
         behind = self._behind(at_ms, wall_ms, policy)
         if not behind:
             out += self._prepare(at_ms, policy)
+            out += self._plan_adapters(at_ms, ready, policy)
         out += (
             self._plan_embeddings(at_ms, wall_ms, behind, report, policy)
             if self._redis
@@ -151,8 +169,15 @@ class Planner:
         )
         self._ticked_ms = at_ms
         tick_ms = self._config.scaled_tick_ms
-        kept = (self._prefixes, self._window, self._queue, self._embeddings.owed, len(self._memory), self._announced)
-        busy = any(kept)
+        kept = (
+            self._prefixes,
+            self._window,
+            self._queue,
+            self._embeddings.owed,
+            len(self._memory),
+            self._announced,
+        )
+        busy = any(kept) or bool(self._patterns) or self._adapters.busy(at_ms)
         self._next_timer_ms = (at_ms // tick_ms + 1) * tick_ms if busy else None
         if not busy:
             self._crowds.focus(at_ms)  # drops what is over
@@ -195,12 +220,16 @@ class Planner:
                 arrivals = key.count - counted.get(key.key, 0)
                 if arrivals > 0:
                     self._queue.add(partial.scope, key.key, arrivals, middle_ms, mean_life_ms)
+        if not self._redis:
+            self._adapters.on_partial(partial, before)
         self._arm(watermark_ms, partial.at_ms)
 
     def _on_outcome(self, outcome: WarmupOutcome, policy: PolicyBook) -> None:
         plan = policy.plan(outcome.scope)
         stay_ms = plan.embedding_resident_ms if self._redis else plan.prefix_resident_ms
         mark = self._fleet.mark(outcome.replica)
+        if self._adapters.on_outcome(outcome, mark, policy):
+            return
         unused = self._memory.on_outcome(outcome, mark, self._config.scaled(stay_ms))
         self._budget.refund(outcome.scope, unused)
         self._prefixes.touched(outcome.scope)
@@ -237,6 +266,9 @@ class Planner:
         self, message: Announcement, watermark_ms: int, wall_ms: int, policy: PolicyBook
     ) -> list[bytes]:
         news = self._announced.on_announcement(message)
+        if not self._redis:
+            self._adapters.on_announcement(message)
+        self._share()
         self._write()
         if not news or self._behind(watermark_ms, wall_ms, policy):
             return []
@@ -261,15 +293,40 @@ class Planner:
             self._embeddings.settled(scope, query)
         return out
 
+    def _on_pattern(self, found: SessionPattern, watermark_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:
+        self._patterns.on_pattern(found)
+        self._share()
+        self._arm(watermark_ms, found.at_ms)
+        out = [seal(Tag.INSIGHT, envelope_key(found.scope), self._patterns.insight(found))]
+        if self._behind(watermark_ms, wall_ms, policy):
+            return out
+        at_ms = max(found.at_ms, self._ticked_ms)
+        ready = self._fleet.ready(at_ms)
+        draft = self._patterns.draft(found, at_ms, ready, policy)
+        if draft is None:
+            return out
+        allowance = self._prefixes.allowance(found.scope, ready, policy)
+        return out + self._fast(draft, at_ms, priority_of_pattern(found).command, allowance, policy)
+
+    def _share(self) -> None:
+        """Tells who spends although nothing of theirs may be hot."""
+        self._prefixes.share_with(self._announced.scopes | self._patterns.scopes)
+        self._embeddings.share_with(self._announced.scopes)
+
     # What it does
+
+    def _plan_adapters(self, at_ms: int, ready: Ready, policy: PolicyBook) -> list[bytes]:
+        if not self._adapters:
+            return []
+        out = self._adapters.plan(at_ms, ready, policy)
+        self._issued += sum(tag_of(envelope) == Tag.COMMAND for envelope in out)
+        return out
 
     def _prepare(self, at_ms: int, policy: PolicyBook) -> list[bytes]:
         """What announced changes ask for now."""
         if not self._announced:
             return []
         ready = self._fleet.ready(at_ms)
-        self._prefixes.share_with(self._announced.scopes)
-        self._embeddings.share_with(self._announced.scopes)
         out: list[bytes] = []
         for draft in self._announced.drafts(at_ms, ready, policy)[: self._config.max_commands]:
             scope = draft.scope
@@ -415,6 +472,7 @@ class Planner:
     def _restore(self) -> None:
         readers = {
             "f": self._crowds.restore,
+            "h": self._patterns.restore,
             "i": self._window.restore,
             "k": self._embeddings.restore,
             "n": self._announced.restore,
@@ -431,5 +489,8 @@ class Planner:
                 self._next_timer_ms, self._judged = record.next_timer_ms, record.judged
                 self._ticked_ms, self._reported_ms = record.ticked_ms, record.reported_ms
                 self._issued = record.issued
+            elif key[0] == "d":
+                self._adapters.restore(key[1:], blob)
             else:
                 readers[key[0]](blob)
+        self._share()

@@ -174,6 +174,19 @@ class PrefixPlanner:
         offer = Offer(0, 0.0, scope, key, (replica,), attempt)
         return self._draft(offer, at_ms, ready, TRIGGER_LOST, policy)
 
+    def family_of(self, scope: str, root: Root, hashes: bytes) -> str:
+        """Unit of a prefix that the tree has not named, by the trunk that hot prefixes of its scope show.
+
+        A candidate whose trunk it shares tells where families begin; without one its first segment is its family.
+        """
+        depth = 0
+        for candidate, other, _ in self._hot.get(scope, {}).values():
+            trunk = candidate.hashes.find(bytes.fromhex(candidate.unit))
+            if other == root and trunk % HASH_BYTES == 0 and hashes.startswith(candidate.hashes[: max(0, trunk)]):
+                depth = max(depth, trunk)
+        depth = min(depth, len(hashes) - HASH_BYTES)
+        return hashes[depth : depth + HASH_BYTES].hex()
+
     def allowance(self, scope: str, ready: Ready, policy: PolicyBook) -> Allowance:
         """What a scope may spend on prefill: its share of a part of every ready replica's."""
         self._refresh(ready, policy)

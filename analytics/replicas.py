@@ -13,13 +13,20 @@ FORGET_AFTER_MS = 3_600_000
 
 
 class ReplicaRecord(Record, frozen=True, array_like=True):
-    """A replica as it is kept."""
+    """A replica as it is kept.
+
+    Attributes:
+        adapters: name and version of each adapter that it lists.
+        tells: whether it has listed any in this incarnation: an engine that tells none is not one that holds none.
+    """
 
     replica: str
     incarnation: str
     state: str
     sampled_ms: int
     block_tokens: int
+    adapters: tuple[tuple[str, str], ...] = ()
+    tells: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,8 +72,17 @@ class Fleet:
         held = self._replicas.get(sample.replica)
         if held is not None and sample.sampled_at_ms < held.sampled_ms:
             return
+        adapters = tuple(sorted({(adapter.name, adapter.version) for adapter in sample.adapters}))
+        told = held is not None and held.tells and held.incarnation == sample.incarnation
         record = ReplicaRecord(
-            1, sample.replica, sample.incarnation, sample.state, sample.sampled_at_ms, sample.block_tokens
+            1,
+            sample.replica,
+            sample.incarnation,
+            sample.state,
+            sample.sampled_at_ms,
+            sample.block_tokens,
+            adapters,
+            told or bool(adapters),
         )
         self._replicas[sample.replica] = record
         self._store.put(sample.replica, pack(record))
@@ -92,6 +108,21 @@ class Fleet:
         """Mark of a replica's last known incarnation; 0 where none is."""
         held = self._replicas.get(replica)
         return incarnation_mark(held.incarnation) if held else 0
+
+    def adapters(self, replica: str) -> tuple[tuple[str, str], ...]:
+        """Name and version of the adapters that a replica listed last."""
+        held = self._replicas.get(replica)
+        return held.adapters if held else ()
+
+    def tells_adapters(self, replica: str) -> bool:
+        """Whether a replica lists what it holds, so that what is not listed is not there."""
+        held = self._replicas.get(replica)
+        return held is not None and held.tells
+
+    def sampled_ms(self, replica: str) -> int:
+        """Event time of a replica's last sample; 0 where there is none."""
+        held = self._replicas.get(replica)
+        return held.sampled_ms if held else 0
 
     def restore(self, blob: bytes) -> None:
         """Takes back one replica."""

@@ -1,0 +1,400 @@
+"""The adapter half of a GPU pool's plan: which LoRA adapters to load on which replicas, and which may go (D12, spec).
+
+What may be loaded is what was announced: only an announcement tells where the weights lie. A version is wanted when it
+is about to take effect, when it was asked for five times in the last minute (D10), or when it is in use and stays by
+its priority. A version that is replaced hands its uses on to the next one. What a replica holds is what its samples
+list; one that lists nothing is believed to hold what was loaded, for the time that policy grants.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from analytics.adapter_uses import AdapterUses
+from analytics.adapters import PRIORITY_OF_CLASS, AdapterRecord, should_keep
+from analytics.budget import Budget, shares
+from analytics.commands import Allowance, Draft, Issuer
+from analytics.envelopes import Partial, Tag, seal
+from analytics.experiments import period_of
+from analytics.memory import TargetMemory
+from analytics.minutes import PANES_PER_MINUTE
+from analytics.patterns import Priority, adapter_rate, prefill_priority
+from analytics.plan_config import PlanConfig
+from analytics.policy import PolicyBook
+from analytics.pools import envelope_key
+from analytics.records import Record, Section, pack, path, unpack
+from analytics.replicas import Fleet, Ready
+from analytics.stores import MapStore
+from analytics.worth import Worth
+from schemas import Adapter, Announcement, Pattern, WarmupOutcome, encode
+from schemas.canonical import adapter_key, adapter_name, bucket
+from schemas.warmup_command import Action, Qos
+
+TRIGGER_ANNOUNCED = "announced"
+TRIGGER_RATE = "adapter_rate"
+TRIGGER_HOT = "adapter_hot"
+TRIGGER_IDLE = "adapter_idle"
+ANNOUNCED_PRIORITY = 900
+LINGER_MS = 60_000
+"""How long after its effect an announced version is still loaded without having been asked for. Scaled."""
+USES_KEPT_MS = 3_600_000
+"""How long uses are remembered. Scaled."""
+_SETTLE_MS = 5_000
+"""What was loaded so shortly before a sample may not be in it yet. Samples come in real seconds: it is not scaled."""
+_ADAPTER = "adapter:"
+
+
+class KnownRecord(Record, frozen=True, array_like=True):
+    """An announced version of an adapter as it is kept.
+
+    Attributes:
+        announcement: its id, so that a withdrawal finds it.
+        replaces: the version that it ends; empty where there is none.
+        from_ms: event time from which it is the one that requests name.
+    """
+
+    announcement: str
+    scope: str
+    name: str
+    version: str
+    replaces: str
+    from_ms: int
+    rank: int | None
+    sha256: str | None
+    source: str | None
+
+    @property
+    def key(self) -> str:
+        """Its target key."""
+        return adapter_key(self.name, self.version)
+
+
+class ToldRecord(Record, frozen=True, array_like=True):
+    """The interval in which an adapter's rate was told last."""
+
+    scope: str
+    adapter: str
+    bucket: int
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """A version that should be resident."""
+
+    known: KnownRecord
+    trigger: str
+    priority: Priority
+    uses: float
+    evidence: dict[str, float]
+
+
+class AdapterPlanner:
+    """Adapters of every scope in one GPU pool; a Redis pool never hears of any.
+
+    Args:
+        store: its records begin with `d`.
+    """
+
+    def __init__(self, config: PlanConfig, pool: str, memory: TargetMemory, fleet: Fleet, store: MapStore) -> None:
+        self._config = config
+        self._pool = pool
+        self._memory = memory
+        self._fleet = fleet
+        self._budget = Budget(Section(store, "db"))
+        self._issuer = Issuer(pool, memory, self._budget)
+        self._records = Section(store, "dr")
+        self._tellings = Section(store, "dt")
+        self._uses = AdapterUses(config.scaled_pane_ms, config.scaled(USES_KEPT_MS), Section(store, "du"))
+        self._known: dict[str, KnownRecord] = {}
+        self._versions: dict[tuple[str, str], list[KnownRecord]] = {}
+        self._told: dict[tuple[str, str], int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._known or self._uses or self._budget or self._told)
+
+    def busy(self, at_ms: int) -> bool:
+        """Whether a later tick may have something to do, though nothing more is heard."""
+        linger_ms = self._config.scaled(LINGER_MS)
+        return bool(self._uses) or any(at_ms < known.from_ms + linger_ms for known in self._known.values())
+
+    # What it hears
+
+    def on_announcement(self, message: Announcement) -> None:
+        """Takes a new version of an adapter, or one back; other kinds are not its business."""
+        if message.kind != "adapter":
+            return
+        if message.deleted:
+            if message.announcement_id in self._known:
+                self._drop(self._known[message.announcement_id])
+            return
+        if message.announcement_id in self._known:
+            return
+        record = KnownRecord(
+            1,
+            message.announcement_id,
+            message.scope,
+            message.name,
+            message.version,
+            message.replaces or "",
+            message.at_ms,
+            message.rank,
+            message.sha256,
+            message.source,
+        )
+        self._hold(record)
+        self._records.put(path(record.announcement), pack(record))
+
+    def on_partial(self, partial: Partial, before: Partial) -> None:
+        """Counts a revision of a pane's totals of dimension `adapter`."""
+        if partial.dimension == "adapter":
+            self._uses.add(partial, before)
+
+    def on_outcome(self, outcome: WarmupOutcome, mark: int, policy: PolicyBook) -> bool:
+        """Takes an outcome if it is of an adapter, and says whether it was."""
+        if not outcome.target_key.startswith(_ADAPTER):
+            return False
+        # What was unloaded ends with its outcome.
+        stay_ms = 0 if outcome.action == "unload" else self.stay_ms(outcome.scope, policy)
+        self._budget.refund(outcome.scope, self._memory.on_outcome(outcome, mark, stay_ms))
+        return True
+
+    def stay_ms(self, scope: str, policy: PolicyBook) -> int:
+        """How long a loaded adapter is taken as resident where nothing else is heard of it."""
+        return self._config.scaled(policy.adapter(scope).resident_ms)
+
+    def restore(self, key: str, blob: bytes) -> None:
+        """Takes back one record; `key` is its own without the leading `d`."""
+        if key[0] == "b":
+            self._budget.restore(blob)
+        elif key[0] == "u":
+            self._uses.restore(blob)
+        elif key[0] == "t":
+            told = unpack(blob, ToldRecord)
+            self._told[told.scope, told.adapter] = told.bucket
+        else:
+            self._hold(unpack(blob, KnownRecord))
+
+    # What it does
+
+    def forget(self, at_ms: int) -> None:
+        """Drops uses that are long over, and versions that were replaced as long ago."""
+        self._uses.forget(at_ms)
+        used = set(self._uses.names())
+        for name in [name for name in self._told if name not in used]:
+            del self._told[name]
+            self._tellings.remove(path(*name))
+        long_ago_ms = at_ms - self._config.scaled(USES_KEPT_MS)
+        for old in [known for known in self._known.values() if self._replaced_ms(known) <= long_ago_ms]:
+            self._drop(old)
+
+    def plan(self, at_ms: int, ready: Ready, policy: PolicyBook) -> list[bytes]:
+        """COMMAND envelopes of what to load and unload now, and INSIGHT envelopes of adapters asked for often.
+
+        Guaranteed scopes come first, then the higher priority.
+        """
+        out = self._tell_rates(at_ms, policy)
+        if not ready.names:
+            return out
+        share = shares({known.scope for known in self._known.values()}, policy)
+        wishes = sorted(
+            self._wishes(at_ms, policy),
+            key=lambda wish: (-self._priority(wish.known.scope, policy), -wish.priority.raw, wish.known.announcement),
+        )
+        for wish in wishes:
+            for draft in self._drafts(wish, at_ms, ready, policy):
+                if self._issuer.pay(draft, at_ms, self._allowance(draft.scope, share, policy)):
+                    out.append(self._issuer.command(draft, at_ms, "tick", wish.priority.command, policy))
+        return out
+
+    def record(self, known: KnownRecord, policy: PolicyBook) -> AdapterRecord:
+        """The spec's record of a version."""
+        uses_ms = self._uses.last_two_ms(known.scope, *self._names(known))
+        return AdapterRecord(
+            adapter_name=known.name,
+            rank=known.rank,
+            last_updated=known.from_ms,
+            last_used=uses_ms[-1] if uses_ms else 0,
+            version=known.version,
+            sha256=known.sha256,
+            priority=self._priority(known.scope, policy),
+        )
+
+    def _tell_rates(self, at_ms: int, policy: PolicyBook) -> list[bytes]:
+        out = []
+        for scope, adapter in self._uses.names():
+            uses = self._uses.in_minute(scope, adapter, at_ms)
+            now = bucket(at_ms, self._config.scaled(policy.adapter(scope).repeat_ms))
+            if not adapter_rate(uses) or self._told.get((scope, adapter), -1) >= now:
+                continue
+            self._told[scope, adapter] = now
+            self._tellings.put(path(scope, adapter), pack(ToldRecord(1, scope, adapter, now)))
+            qps = self._qps(uses)
+            insight = Pattern(
+                scope=scope,
+                pool=self._pool,
+                pattern="adapter_rate",
+                subject=adapter,
+                at_ms=at_ms,
+                priority=prefill_priority(adapter, qps).raw,
+                evidence={"uses_in_minute": uses, "qps": qps},
+            )
+            out.append(seal(Tag.INSIGHT, envelope_key(scope), encode(insight)))
+        return out
+
+    def _wishes(self, at_ms: int, policy: PolicyBook) -> Iterator[_Wish]:
+        for known in self._known.values():
+            scope = known.scope
+            if not policy.adapter(scope).enabled or policy.frozen(scope) or self._replaced_ms(known) <= at_ms:
+                continue
+            names = self._names(known)
+            uses = sum(self._uses.in_minute(scope, name, at_ms) for name in names)
+            lead_ms = self._config.scaled(policy.schedule(scope).adapter_lead_ms)
+            soon = known.from_ms - lead_ms <= at_ms < known.from_ms + self._config.scaled(LINGER_MS)
+            if not soon and (not uses or at_ms < known.from_ms):
+                continue
+            record = self.record(known, policy)
+            if adapter_rate(uses) and at_ms >= known.from_ms:
+                trigger = TRIGGER_RATE
+            elif soon:
+                trigger = TRIGGER_ANNOUNCED
+            elif should_keep(self._uses.last_two_ms(scope, *names), record.priority):
+                trigger = TRIGGER_HOT
+            else:
+                continue
+            qps = self._qps(uses)
+            priority = prefill_priority(adapter_name(known.name, known.version), qps)
+            evidence = {"uses_in_minute": uses, "qps": qps, "priority_raw": float(priority.raw)}
+            if trigger == TRIGGER_ANNOUNCED:
+                evidence["takes_effect_in_ms"] = float(known.from_ms - at_ms)
+                priority = Priority(priority.raw, max(priority.command, ANNOUNCED_PRIORITY))
+            yield _Wish(known, trigger, priority, uses, {**evidence, "adapter_priority": record.priority})
+
+    def _drafts(self, wish: _Wish, at_ms: int, ready: Ready, policy: PolicyBook) -> Iterator[Draft]:
+        """The load of a version where it is absent; where slots are short, what has to go first."""
+        known = wish.known
+        absent = [name for name in ready.names if not self._holds(known, name, at_ms, ready, policy)]
+        slots = policy.budget().adapter_slots
+        full = {name for name in absent if slots and len(self._fleet.adapters(name)) >= slots}
+        roomy = tuple(name for name in absent if name not in full)[: policy.plan(known.scope).copies]
+        if roomy:
+            load = self._draft(known, "load", roomy, wish.trigger, at_ms, policy, wish.uses, wish.evidence)
+            if load is not None:
+                yield load
+        for name in sorted(full):
+            idle = self._idle_on(name, known, at_ms, policy)
+            if idle is not None:
+                unload = self._draft(idle, "unload", (name,), TRIGGER_IDLE, at_ms, policy, 0.0, {})
+                if unload is not None:
+                    yield unload
+
+    def _idle_on(self, replica: str, wanted: KnownRecord, at_ms: int, policy: PolicyBook) -> KnownRecord | None:
+        """Of the adapters on a full replica, the longest unused one that need not stay and may go."""
+        listed = set(self._fleet.adapters(replica))
+        found = []
+        for known in self._known.values():
+            scope = known.scope
+            held = (known.name, known.version) in listed
+            if not held or known.key == wanted.key or not policy.adapter(scope).unload or policy.frozen(scope):
+                continue
+            names = (adapter_name(known.name, known.version),)
+            replaced = self._replaced_ms(known) <= at_ms
+            uses_ms = self._uses.last_two_ms(scope, *names)
+            recent = any(self._uses.in_minute(scope, name, at_ms) for name in names)
+            if recent or (not replaced and should_keep(uses_ms, self._priority(scope, policy))):
+                continue
+            found.append((uses_ms[-1] if uses_ms else 0, known.announcement, known))
+        return min(found)[2] if found else None
+
+    def _draft(
+        self,
+        known: KnownRecord,
+        action: Action,
+        names: tuple[str, ...],
+        trigger: str,
+        at_ms: int,
+        policy: PolicyBook,
+        uses: float,
+        evidence: dict[str, float],
+    ) -> Draft | None:
+        scope, config = known.scope, self._config
+        plan, adapter = policy.plan(scope), policy.adapter(scope)
+        repeat_ms = config.scaled(adapter.repeat_ms)
+        target, now, attempt = self._memory.get(scope, known.key), bucket(at_ms, repeat_ms), 1
+        if target is not None:
+            if target.live(at_ms) or target.bucket >= now:
+                return None
+            attempt = target.next_attempt(now, at_ms)
+        qos: Qos = plan.qos  # type: ignore[assignment]
+        p_asked = 1.0 if trigger == TRIGGER_ANNOUNCED else self._p_asked(uses)
+        return Draft(
+            scope=scope,
+            key=known.key,
+            source=Adapter(
+                name=known.name, version=known.version, rank=known.rank, sha256=known.sha256, source=known.source
+            ),
+            unit=f"{known.name}@{period_of(at_ms)}",
+            bucket=now,
+            attempt=attempt,
+            life_ms=config.life_ms(adapter.life_ms),
+            repeat_ms=repeat_ms,
+            names=names,
+            charge=1.0,
+            worth=Worth(p_asked=p_asked, p_absent=1.0, saved_ms=adapter.load_ms / config.time_scale, cost=len(names)),
+            trigger=trigger,
+            qos=qos,
+            evidence={**evidence, "replicas_named": float(len(names))},
+            action=action,
+            content_version=known.version,
+            exempt=action == "unload",
+        )
+
+    # What it knows
+
+    def _hold(self, known: KnownRecord) -> None:
+        self._known[known.announcement] = known
+        self._versions.setdefault((known.scope, known.name), []).append(known)
+
+    def _drop(self, known: KnownRecord) -> None:
+        del self._known[known.announcement]
+        self._records.remove(path(known.announcement))
+        versions = self._versions[known.scope, known.name]
+        versions.remove(known)
+        if not versions:
+            del self._versions[known.scope, known.name]
+
+    def _holds(self, known: KnownRecord, replica: str, at_ms: int, ready: Ready, policy: PolicyBook) -> bool:
+        if (known.name, known.version) in self._fleet.adapters(replica):
+            return True
+        target = self._memory.get(known.scope, known.key)
+        if target is None or target.resident_until(replica, ready.mark_of(replica)) <= at_ms:
+            return False
+        loaded_ms = target.resident_until(replica, ready.mark_of(replica)) - self.stay_ms(known.scope, policy)
+        return not self._fleet.tells_adapters(replica) or loaded_ms + _SETTLE_MS > self._fleet.sampled_ms(replica)
+
+    def _names(self, known: KnownRecord) -> tuple[str, ...]:
+        """What requests call a version, and what they called the one that it replaces."""
+        replaced = (adapter_name(known.name, known.replaces),) if known.replaces else ()
+        return (adapter_name(known.name, known.version), *replaced)
+
+    def _replaced_ms(self, known: KnownRecord) -> float:
+        """Event time from which another version stands for this one; infinite where none is announced."""
+        others = self._versions[known.scope, known.name]
+        return min((other.from_ms for other in others if other.replaces == known.version), default=math.inf)
+
+    def _priority(self, scope: str, policy: PolicyBook) -> float:
+        told = policy.adapter(scope).priority
+        return told if told >= 0 else PRIORITY_OF_CLASS[policy.plan(scope).qos]
+
+    def _allowance(self, scope: str, share: dict[str, float], policy: PolicyBook) -> Allowance:
+        budget = policy.budget()
+        rate = budget.adapter_loads_per_s * share.get(scope, 0.0)
+        burst = max(1.0, rate * self._config.scaled(budget.burst_ms) / 1000) if rate > 0 else 0.0
+        return Allowance(rate, burst)
+
+    def _qps(self, uses_in_minute: float) -> float:
+        return uses_in_minute * 1000 / (self._config.scaled_pane_ms * PANES_PER_MINUTE)
+
+    def _p_asked(self, uses_in_minute: float) -> float:
+        return -math.expm1(-self._qps(uses_in_minute) * self._config.scaled(self._config.horizon_ms) / 1000)

@@ -1,0 +1,166 @@
+"""Sessions whose prompts resemble each other, in a GPU pool's plan: their prefix is warmed at once (D10, spec)."""
+
+from __future__ import annotations
+
+import math
+
+from analytics.commands import Draft
+from analytics.envelopes import Candidate
+from analytics.memory import TargetMemory
+from analytics.patterns import Priority, pattern_state, prefill_priority
+from analytics.plan_config import PlanConfig
+from analytics.policy import PolicyBook
+from analytics.prefix_nodes import HASH_BYTES
+from analytics.prefix_planning import PrefixPlanner
+from analytics.records import Record, Section, pack, path, unpack
+from analytics.replicas import Ready
+from analytics.turns import SessionPattern
+from analytics.worth import Worth, p_absent_prior
+from schemas import Pattern, encode
+from schemas.canonical import bucket, prefix_key
+from schemas.warmup_command import Qos
+
+TRIGGER = "consecutive_prompts"
+
+
+class ScopeRecord(Record, frozen=True, array_like=True):
+    """When a scope's last pattern was."""
+
+    scope: str
+    at_ms: int
+
+
+class PatternPlanner:
+    """Patterns of every scope in one pool. A scope that had one lately has its share of the pool's prefill."""
+
+    def __init__(self, config: PlanConfig, memory: TargetMemory, prefixes: PrefixPlanner, store: Section) -> None:
+        self._config = config
+        self._memory = memory
+        self._prefixes = prefixes
+        self._store = store
+        self._at_ms: dict[str, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._at_ms)
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """Scopes that had a pattern lately."""
+        return frozenset(self._at_ms)
+
+    def on_pattern(self, found: SessionPattern) -> None:
+        """Remembers that a scope has patterns."""
+        if found.at_ms > self._at_ms.get(found.scope, 0):
+            self._at_ms[found.scope] = found.at_ms
+            self._store.put(path(found.scope), pack(ScopeRecord(1, found.scope, found.at_ms)))
+
+    def forget(self, at_ms: int) -> None:
+        """Drops scopes without a pattern for so long as a hot prefix is kept."""
+        life_ms = self._config.scaled(self._config.candidates_life_ms)
+        for scope in [scope for scope, seen_ms in self._at_ms.items() if at_ms - seen_ms > life_ms]:
+            del self._at_ms[scope]
+            self._store.remove(path(scope))
+
+    def restore(self, blob: bytes) -> None:
+        """Takes back one scope."""
+        record = unpack(blob, ScopeRecord)
+        self._at_ms[record.scope] = record.at_ms
+
+    def insight(self, found: SessionPattern) -> bytes:
+        """What everyone is told of a pattern, in the JSON of its topic."""
+        priority = priority_of_pattern(found)
+        return encode(
+            Pattern(
+                scope=found.scope,
+                pool=found.pool,
+                pattern="consecutive_prompts",
+                subject=found.subject,
+                at_ms=found.at_ms,
+                priority=priority.raw,
+                state=pattern_state(found.known, ()).state,
+                evidence={
+                    "similarity": found.similarity,
+                    "qps": found.qps,
+                    "prefix_tokens": float(sum(found.tokens)),
+                },
+            )
+        )
+
+    def draft(self, found: SessionPattern, at_ms: int, ready: Ready, policy: PolicyBook) -> Draft | None:
+        """A draft for the session's prefix; None where it may not, need not or cannot be warmed."""
+        scope, plan, config = found.scope, policy.plan(found.scope), self._config
+        tokens = sum(found.tokens)
+        if not policy.pattern(scope).enabled or not plan.prefixes or policy.frozen(scope):
+            return None
+        if not ready.names or tokens < ready.block_tokens:
+            return None
+        key = prefix_key(found.hashes[-HASH_BYTES:].hex())
+        repeat_ms = config.scaled(plan.prefix_repeat_ms)
+        target, now, attempt = self._memory.get(scope, key), bucket(at_ms, repeat_ms), 1
+        if target is not None:
+            if target.live(at_ms) or target.bucket >= now:
+                return None
+            attempt = target.next_attempt(now, at_ms)
+        missing = self._missing(found, at_ms + config.scaled(plan.lead_ms), ready)
+        names = tuple(missing)[: plan.copies]
+        if not names:
+            return None
+        charge = sum(missing[name] for name in names) / len(names)
+        unit = self._prefixes.family_of(scope, found.root, found.hashes)
+        p_asked = -math.expm1(-found.qps * config.scaled(config.horizon_ms) / 1000)
+        prior = p_absent_prior(found.qps, len(ready.names), config.scaled(plan.prefix_resident_ms))
+        candidate = Candidate(0, found.hashes, found.tokens, found.roles, unit, found.qps, p_asked, 1.0, found.at_ms)
+        prefill_per_s = policy.budget().prefill_tokens_per_s * config.time_scale
+        qos: Qos = plan.qos  # type: ignore[assignment]
+        return Draft(
+            scope=scope,
+            key=key,
+            source=(candidate, found.root),
+            unit=unit,
+            bucket=now,
+            attempt=attempt,
+            life_ms=config.life_ms(plan.prefix_life_ms),
+            repeat_ms=repeat_ms,
+            names=names,
+            charge=charge,
+            worth=Worth(p_asked, prior, charge / prefill_per_s * 1000, charge * len(names)),
+            trigger=TRIGGER,
+            qos=qos,
+            tokens=tokens,
+            evidence={
+                "state": float(pattern_state(found.known, ()).state),
+                "priority_raw": float(priority_of_pattern(found).raw),
+                "qps": found.qps,
+                "similarity": found.similarity,
+                "tokens_missing": charge,
+                "replicas_ready": float(len(ready.names)),
+            },
+        )
+
+    def _missing(self, found: SessionPattern, soon_ms: int, ready: Ready) -> dict[str, int]:
+        """Tokens to warm on each replica that needs any: all of a new pattern's, a known one's missing segments'."""
+        segments = len(found.tokens)
+        held = dict.fromkeys(ready.names, 0)
+        for count in range(1, segments + 1) if found.known else ():
+            target = self._memory.get(found.scope, prefix_key(_hash(found, count - 1)))
+            if target is not None:
+                for name, mark in zip(ready.names, ready.marks, strict=True):
+                    if target.resident_until(name, mark) > soon_ms:
+                        held[name] = count
+        needed = {}
+        for name, count in held.items():
+            # A resident prefix holds all that leads to it.
+            wanted = pattern_state(found.known, [index < count for index in range(segments)]).segments
+            if wanted:
+                needed[name] = sum(found.tokens[index] for index in wanted)
+        return needed
+
+
+def priority_of_pattern(found: SessionPattern) -> Priority:
+    """The spec's priority; what is fingerprinted is the prefix, or the session where its prompts share none."""
+    fingerprint = found.hashes[-HASH_BYTES:].hex() if found.hashes else found.subject
+    return prefill_priority(fingerprint, found.qps)
+
+
+def _hash(found: SessionPattern, index: int) -> str:
+    return found.hashes[index * HASH_BYTES : (index + 1) * HASH_BYTES].hex()
