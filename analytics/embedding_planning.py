@@ -164,6 +164,20 @@ class EmbeddingPlanner:
             return self._draft(offer, record, at_ms, TRIGGER_FOCUS, policy.focus(scope).boost, policy)
         return self._draft(offer, record, at_ms, TRIGGER_HOT, 1.0, policy)
 
+    def offer(self, scope: str, query: str, at_ms: int, policy: PolicyBook, density: float) -> Offer | None:
+        """An offer for one query; None where it is not embedded, live, resident, or was commanded too lately.
+
+        Args:
+            density: expected use, by which it is ranked.
+        """
+        record = self._known.get(scope, {}).get(query)
+        return None if record is None else self._offer(record, at_ms, policy.plan(scope), density)
+
+    def draft_for(self, offer: Offer, at_ms: int, trigger: str, policy: PolicyBook) -> Draft:
+        """An offer of `offer` in full."""
+        record = self._known[offer.scope][offer.key.rpartition(":")[2]]
+        return self._draft(offer, record, at_ms, trigger, 1.0, policy)
+
     def allowance(self, scope: str, policy: PolicyBook) -> Allowance:
         """What a scope may write: its share of the pool's commands a second."""
         seen = (policy, policy.revision, self._scopes_version)

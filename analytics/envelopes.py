@@ -39,6 +39,10 @@ class Tag(enum.IntEnum):
     """demand → plan, key Redis pool: what a query and one of its answers have earned (`Rewarded`)."""
     ANSWER = 10
     """demand → plan, key Redis pool: an answer that was judged and could be served again (`Answered`)."""
+    CLUSTERED = 11
+    """cluster → plan, key Redis pool: groups of like queries (`clustered.Clustered`)."""
+    VECTOR = 12
+    """embed → cluster, key scope: the vector of an embedded query (`clustered.QueryVector`)."""
     PATTERN = 13
     """session → plan, key pool: a session's prompts resemble each other (`turns.SessionPattern`)."""
     TURN = 14

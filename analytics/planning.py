@@ -17,6 +17,7 @@ from analytics.adapter_planning import AdapterPlanner
 from analytics.announced_planning import AnnouncedPlanner
 from analytics.budget import Budget
 from analytics.choosing import Choice, choose
+from analytics.cluster_planning import ClusterPlanner
 from analytics.commands import Allowance, Draft, Issuer, priority_of
 from analytics.crowds import CrowdWatch
 from analytics.embedding_planning import EmbeddingPlanner
@@ -84,6 +85,7 @@ class Planner:
         self._queue = DemandQueue(Section(store, "q"), Section(store, "u"))
         self._prefixes = PrefixPlanner(config, self._memory, Section(store, "x"))
         self._embeddings = EmbeddingPlanner(config, self._memory, self._queue, Section(store, "k"))
+        self._clusters = ClusterPlanner(config, self._embeddings, Section(store, "c"))
         self._announced = AnnouncedPlanner(config, self._memory, self._redis, Section(store, "n"))
         self._adapters = AdapterPlanner(config, pool, self._memory, self._fleet, store)
         self._patterns = PatternPlanner(config, self._memory, self._prefixes, Section(store, "h"))
@@ -112,6 +114,7 @@ class Planner:
             self._embeddings.known,
             len(self._memory),
             self._announced,
+            self._clusters,
         )
         return self._next_timer_ms is None and not any((*held, self._adapters, self._patterns))
 
@@ -134,6 +137,9 @@ class Planner:
         if tag == Tag.PARTIAL:
             self._on_partial(open_as(envelope, Partial), watermark_ms, policy)
             return []
+        if tag == Tag.CLUSTERED and self._redis:
+            self._arm(watermark_ms, self._clusters.on_clustered(body_of(envelope)))
+            return []
         if tag == Tag.EMBEDDED:
             return self._on_embedded(open_as(envelope, Embedded), watermark_ms, wall_ms, policy)
         if tag == Tag.PATTERN:
@@ -152,6 +158,7 @@ class Planner:
         out = self._judge(at_ms, len(ready.names), policy)
         self._memory.forget(at_ms)
         self._prefixes.expire(at_ms)
+        self._clusters.expire(at_ms)
         self._announced.forget(at_ms)
         self._adapters.forget(at_ms)
         self._patterns.forget(at_ms)
@@ -176,6 +183,7 @@ class Planner:
             self._embeddings.owed,
             len(self._memory),
             self._announced,
+            self._clusters,
         )
         busy = any(kept) or bool(self._patterns) or self._adapters.busy(at_ms)
         self._next_timer_ms = (at_ms // tick_ms + 1) * tick_ms if busy else None
@@ -401,12 +409,16 @@ class Planner:
         if report:
             focus = self._crowds.focus(at_ms)
             offers, looked, suppressed = self._embeddings.review(at_ms, policy, focus)
+            offers += self._clusters.review(at_ms, policy, offers)
             if not behind:
                 choice = choose(
                     offers,
                     at_ms,
                     self._issuer,
-                    lambda offer: self._embeddings.draft(offer, at_ms, policy, focus),
+                    lambda offer: (
+                        self._clusters.draft(offer, at_ms, policy)
+                        or self._embeddings.draft(offer, at_ms, policy, focus)
+                    ),
                     lambda scope: self._embeddings.allowance(scope, policy),
                     self._config.max_commands,
                 )
@@ -471,6 +483,7 @@ class Planner:
 
     def _restore(self) -> None:
         readers = {
+            "c": self._clusters.restore,
             "f": self._crowds.restore,
             "h": self._patterns.restore,
             "i": self._window.restore,

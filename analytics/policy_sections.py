@@ -50,6 +50,16 @@ class PlanPolicy:
     embeddings: bool = knob(True, "Whether embeddings are warmed from the queue of hot queries.")
     second_sight: bool = knob(True, "Whether a query's second sight is embedded and warmed at once.")
     rewarm: bool = knob(True, "Whether a hot prefix that a replica lost is warmed again at once.")
+    clusters: bool = knob(True, "Whether members of a massive or growing cluster of queries are warmed.")
+    cluster_mass: float = knob(
+        30.0, "From so many requests in five minutes a cluster is massive.", unit="requests", low=0, high=1e9
+    )
+    cluster_growth: float = knob(
+        0.5, "A cluster whose mass rises by this share in a stride is growing.", low=0, high=1e9
+    )
+    cluster_growing_mass: float = knob(
+        10.0, "With fewer requests no cluster counts as growing.", unit="requests", low=0, high=1e9
+    )
     lost_share: float = knob(
         0.25, "A prefix that lost more than this share of its tokens on a replica counts as lost there.", low=0, high=1
     )
