@@ -16,6 +16,7 @@ from connectors.redis.base import (
     Ledger,
     LedgerState,
     Started,
+    Values,
     Vectors,
 )
 from connectors.redis.blobs import RedisAsyncBlobs, RedisBlobs
@@ -26,6 +27,7 @@ from connectors.redis.leases import RedisLeases
 from connectors.redis.ledger import RedisLedger
 from connectors.redis.semantic import Answer, CacheName, HeldAnswer, SemanticCache
 from connectors.redis.semantic_cache import RedisSemanticCache
+from connectors.redis.values import RedisValues
 from connectors.redis.vectors import RedisAsyncVectors, RedisVectors
 
 __all__ = [
@@ -49,9 +51,11 @@ __all__ = [
     "RedisLeases",
     "RedisLedger",
     "RedisSemanticCache",
+    "RedisValues",
     "RedisVectors",
     "SemanticCache",
     "Started",
+    "Values",
     "Vectors",
     "async_client",
     "client_options",

@@ -206,3 +206,16 @@ class EmbeddingCache(Protocol):
 
     async def remove(self, scope: str, fingerprint: str, texts: Sequence[str]) -> int:
         """Take entries of ours out and return how many; a gateway's own entries stay."""
+
+
+class Values(Protocol):
+    """Business values by their key, one store per scope: what applications read instead of asking the source."""
+
+    async def put(self, scope: str, values: Mapping[str, bytes], ttl_ms: int) -> None:
+        """Store values as they are, all in one round trip; one that is present is replaced and its life begins anew."""
+
+    async def get(self, scope: str, keys: Sequence[str]) -> dict[str, bytes]:
+        """The values that are present; absent ones are left out. Does not prolong."""
+
+    async def remaining_ms(self, scope: str, key: str) -> int | None:
+        """Life left of a value; None if it is absent or has no end."""

@@ -17,7 +17,7 @@ import numpy as np
 from connectors.redis.base import Already, EmbeddingEntry, Lease, LedgerState, Started, Vector
 from connectors.redis.compression import packed, unpacked
 from connectors.redis.embedding_cache import entry_fields, entry_key, entry_metadata
-from connectors.redis.keys import blob_key, fence_key, lease_key, ledger_key, vector_key
+from connectors.redis.keys import blob_key, cached_value_key, fence_key, lease_key, ledger_key, vector_key
 from connectors.redis.leases import LEASE_MS
 from connectors.redis.ledger import LEDGER_TTL_MS
 from connectors.redis.vectors import vector_bytes, vector_of
@@ -293,3 +293,25 @@ class MemoryEmbeddingCache:
         keys = [self._key(scope, fingerprint, text) for text in texts]
         ours = [key for key in keys if (self._metadata(key) or {}).get("source") == "warmup"]
         return sum(self._store.drop(key) for key in ours)
+
+
+class MemoryValues:
+    """`Values` in memory."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def put(self, scope: str, values: Mapping[str, bytes], ttl_ms: int) -> None:
+        """Store values."""
+        for key, value in values.items():
+            self._store.write(cached_value_key(scope, key), value, ttl_ms)
+
+    async def get(self, scope: str, keys: Sequence[str]) -> dict[str, bytes]:
+        """The values that are present."""
+        found = {key: self._store.read(cached_value_key(scope, key)) for key in keys}
+        return {key: value for key, value in found.items() if value is not None}
+
+    async def remaining_ms(self, scope: str, key: str) -> int | None:
+        """Life left."""
+        name = cached_value_key(scope, key)
+        return None if self._store.read(name) is None else self._store.ends_ms[name] - self._store.now_ms()
