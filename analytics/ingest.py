@@ -18,6 +18,7 @@ from msgspec import Struct
 from analytics import facts
 from analytics.envelopes import Tag, seal
 from analytics.scopes import ScopeMap
+from analytics.watching import Watch, WatchConfig
 from schemas import (
     Announcement,
     DeadReason,
@@ -79,6 +80,7 @@ class IngestConfig:
         placeholders: texts that mean "withheld", compared in lower case.
         topic_prefix: of the topics' names, for dead letters.
         redis_pool: whose planner hears of every announcement.
+        watch: scopes whose sessions and managed prompts are looked at.
     """
 
     shards: int = 32
@@ -88,6 +90,7 @@ class IngestConfig:
     placeholders: frozenset[str] = PLACEHOLDERS
     topic_prefix: str = ""
     redis_pool: str = ""
+    watch: WatchConfig = field(default_factory=WatchConfig)
 
 
 class Ingested(Struct, frozen=True):
@@ -97,11 +100,13 @@ class Ingested(Struct, frozen=True):
         fact: for demand, see `analytics.facts`.
         control: envelopes for the planners that it concerns.
         dead: a DeadLetter in JSON.
+        watched: TURN and PROMPTED envelopes, of scopes that are watched.
     """
 
     fact: bytes | None = None
     control: tuple[bytes, ...] = ()
     dead: bytes | None = None
+    watched: tuple[bytes, ...] = ()
 
 
 class Ingest:
@@ -110,6 +115,7 @@ class Ingest:
     def __init__(self, config: IngestConfig) -> None:
         self.config = config
         self._longest_placeholder = max(map(len, config.placeholders), default=0)
+        self._watch = Watch(config.watch) if config.watch else None
 
     def on_record(self, value: bytes, record_ms: int) -> Ingested:
         """Reads one record of any of the job's topics. Never raises on bytes."""
@@ -121,9 +127,17 @@ class Ingest:
                     DeadReason.TIME_SKEW, "$", f"more than {self.config.max_skew_ms} ms from its record"
                 )
             if isinstance(message, RequestEvent):
-                return Ingested(self._request(message))
+                fact = self._request(message)
+                if self._watch is None:
+                    return Ingested(fact)
+                scope = self.config.scopes.scope_of(message.tenant)
+                return Ingested(fact, watched=self._watch.request(message, scope, fact))
             if isinstance(message, RewardEvent):
-                return Ingested(self._reward(message))
+                fact = self._reward(message)
+                if self._watch is None:
+                    return Ingested(fact)
+                scope = self.config.scopes.scope_of(message.tenant)
+                return Ingested(fact, watched=self._watch.reward(message, scope, fact))
             return Ingested(None, self._control(message, value))
         except PoisonMessage as poison:
             return self._dead(value, record_ms, message, poison)

@@ -8,22 +8,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from analytics.cluster_radius import CALIBRATED_EPS
 from analytics.scopes import ScopeMap
 from connectors.configuration import load
 from connectors.settings import EncoderSettings, KafkaSettings, RedisSettings, Section, TimeScale
 
 if TYPE_CHECKING:  # imported by the builders: the command line reads settings without loading the decisions
+    from analytics.cluster_config import ClusterConfig
     from analytics.demand import DemandConfig
     from analytics.ingest import IngestConfig
     from analytics.plan_config import PlanConfig
     from analytics.policy import PolicyDefaults
     from analytics.prefixes import PrefixConfig
+    from analytics.prompt_usage import PromptUsageConfig
+    from analytics.sessions import SessionConfig
     from jobs.embedding import EmbedConfig
 
+Fingerprint = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 MAX_PARALLELISM = 720
 """Key groups of every operator, fixed for ever: another number makes every savepoint unreadable."""
 
@@ -105,6 +110,23 @@ class WarmupSettings(Section):
         le=0.999,
         description="A prefix less likely to be asked for within two minutes is left; what leads to it may stay.",
     )
+    cluster_stride_ms: int = Field(
+        default=30_000, ge=1_000, le=3_600_000, description="How often clusters are found, in ms (1,000 to 3,600,000)."
+    )
+    cluster_window: int = Field(
+        default=500, ge=5, le=10_000, description="The last distinct queries that are clustered (5 to 10,000)."
+    )
+    cluster_eps: dict[Fingerprint, Annotated[float, Field(gt=0, le=2)]] = Field(
+        default=dict(CALIBRATED_EPS),
+        description="Radius of a cluster in cosine distance by encoder fingerprint; 0.32 for one that is not known.",
+    )
+    pattern_scopes: frozenset[str] = Field(
+        default=frozenset(),
+        description="Scopes whose sessions are looked at for like prompts (words kept as hashes); '*' means all.",
+    )
+    prompt_scopes: frozenset[str] = Field(
+        default=frozenset(), description="Scopes whose managed prompts have a hotness; '*' means all."
+    )
     start: Literal["earliest", "latest", "committed"] = Field(
         default="earliest", description="Where a job without savepoint begins; committed: the group's offsets."
     )
@@ -166,6 +188,7 @@ class JobSettings(BaseModel):
     def ingest(self) -> IngestConfig:
         """How records are read."""
         from analytics.ingest import IngestConfig
+        from analytics.watching import WatchConfig
 
         return IngestConfig(
             shards=self.warmup.shards,
@@ -174,7 +197,20 @@ class JobSettings(BaseModel):
             keep_payload=self.warmup.keep_payload,
             topic_prefix=self.kafka.topic_prefix,
             redis_pool=self.redis.pool_key,
+            watch=WatchConfig(self.warmup.pattern_scopes, self.warmup.prompt_scopes),
         )
+
+    def sessions(self) -> SessionConfig:
+        """How consecutive prompts are looked at."""
+        from analytics.sessions import SessionConfig
+
+        return SessionConfig(time_scale=self.time_scale)
+
+    def prompts(self) -> PromptUsageConfig:
+        """How uses of managed prompts are counted."""
+        from analytics.prompt_usage import PromptUsageConfig
+
+        return PromptUsageConfig(slide_ms=self.warmup.pane_ms, time_scale=self.time_scale)
 
     def demand(self) -> DemandConfig:
         """How demand is counted."""
@@ -198,6 +234,20 @@ class JobSettings(BaseModel):
 
         return PrefixConfig(
             slide_ms=self.warmup.pane_ms, min_p_asked=self.warmup.min_p_asked, time_scale=self.time_scale
+        )
+
+    def clusters(self) -> ClusterConfig:
+        """How like queries are grouped."""
+        from analytics.cluster_config import ClusterConfig
+
+        return ClusterConfig(
+            stride_ms=self.warmup.cluster_stride_ms,
+            window=self.warmup.cluster_window,
+            eps=self.warmup.cluster_eps,
+            mass_ms=self.warmup.window_ms,
+            pane_ms=self.warmup.pane_ms,
+            redis_pool=self.redis.pool_key,
+            time_scale=self.time_scale,
         )
 
     def planning(self) -> PlanConfig:

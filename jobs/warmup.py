@@ -47,7 +47,9 @@ def build(env: Any, settings: JobSettings) -> None:
     from jobs.operators.plan import PlanOperator
     from jobs.operators.policy import PolicyGate
     from jobs.operators.prefix import PrefixOperator
+    from jobs.operators.prompts import PromptsOperator
     from jobs.operators.route import Route
+    from jobs.operators.session import SessionOperator
 
     kafka, config = settings.kafka, settings.to_json()
     group, start, embed_shards = kafka.group(JOB), settings.warmup.start, settings.warmup.embed_shards
@@ -76,7 +78,13 @@ def build(env: Any, settings: JobSettings) -> None:
     embed = route.get_side_output(tags.EMBEDS).key_by(embed_key, Types.INT()).process(EmbedOperator(config), data)
     embed = embed.uid("embed").name("embed")
 
-    for_plan = route.union(prefix, embed, ingest.get_side_output(tags.CONTROL))
+    turns, prompted = ingest.get_side_output(tags.TURNS), ingest.get_side_output(tags.PROMPTED)
+    session = turns.key_by(key_of, Types.STRING()).process(SessionOperator(config), data)
+    session = session.uid("session").name("session")
+    prompts = prompted.key_by(key_of, Types.STRING()).process(PromptsOperator(config), data)
+    prompts = prompts.uid("prompts").name("prompts")
+
+    for_plan = route.union(prefix, embed, session, prompts, ingest.get_side_output(tags.CONTROL))
     plan = for_plan.key_by(key_of, Types.STRING()).connect(policy).process(PlanOperator(config), data)
     exits = plan.uid("plan").name("plan").process(Exits(), row).uid("exits").name("exits")
 

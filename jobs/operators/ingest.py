@@ -7,15 +7,16 @@ from typing import Any
 
 from pyflink.datastream import ProcessFunction, RuntimeContext
 
+from analytics.envelopes import Tag, tag_of
 from analytics.ingest import Ingest
 from jobs import metrics
 from jobs.operators.exits import dead_letter_row
-from jobs.operators.tags import CONTROL, DEAD
+from jobs.operators.tags import CONTROL, DEAD, PROMPTED, TURNS
 from jobs.settings import JobSettings
 
 
 class IngestOperator(ProcessFunction):  # type: ignore[misc]  # untyped base
-    """Facts go on; control envelopes and dead letters leave by the side.
+    """Facts go on; control envelopes, dead letters and what is watched leave by the side.
 
     Args:
         settings: the JSON of the job's settings.
@@ -36,4 +37,11 @@ class IngestOperator(ProcessFunction):  # type: ignore[misc]  # untyped base
             self._dead.inc()
             dead = (DEAD, dead_letter_row(read.dead))
             return (dead,) if read.fact is None else (read.fact, dead)
-        return (read.fact,) if read.fact is not None else [(CONTROL, envelope) for envelope in read.control]
+        if read.fact is None:
+            return [(CONTROL, envelope) for envelope in read.control]
+        if not read.watched:
+            return (read.fact,)
+        return [read.fact, *((_SIDES[tag_of(envelope)], envelope) for envelope in read.watched)]
+
+
+_SIDES = {int(Tag.TURN): TURNS, int(Tag.PROMPTED): PROMPTED}

@@ -11,10 +11,18 @@ from jobs.streams import bytes_type, keyed_type
 
 CONTROL = OutputTag("control", bytes_type())
 """ingest → plan: what executors tell about replicas, residency and outcomes."""
+TURNS = OutputTag("turns", bytes_type())
+"""ingest → session: prompts of scopes whose sessions are looked at."""
+PROMPTED = OutputTag("prompted", bytes_type())
+"""ingest → prompts: uses of managed prompts, and adopted answers."""
 DELTAS = OutputTag("deltas", bytes_type())
 """demand → prefix."""
 EMBEDS = OutputTag("embeds", bytes_type())
 """demand → embed."""
+VECTORS = OutputTag("vectors", bytes_type())
+"""embed → cluster."""
+COUNTS = OutputTag("counts", bytes_type())
+"""demand → cluster: totals of queries, keyed by scope."""
 INSIGHTS = OutputTag("insights", keyed_type())
 """any → warmup.insights."""
 DEAD = OutputTag("dead", keyed_type())
