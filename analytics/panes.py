@@ -137,8 +137,14 @@ class Counts(Struct, array_like=True):
 
     def summary(self, dimension: CountedDimension, top: int) -> Summary:
         """Totals, and the `top` heaviest keys; equal weights in the order of their keys."""
-        weights = [row.weight for row in self.rows.values()]
-        terms = [times * clogc(weight / MICRO) for weight, times in Counter(weights).items()]
+        rows = self.rows
+        weights, users = [], 0
+        for row in rows.values():
+            weights.append(row.weight)
+            if row.users:
+                users += 1 if type(row.users) is int else len(row.users)  # type: ignore[arg-type]
+        # `clogc` of one is nothing: most keys are asked for once.
+        terms = [times * clogc(weight / MICRO) for weight, times in Counter(weights).items() if weight != MICRO]
         if self.beyond:
             terms.append(self.beyond * clogc(self.beyond_weight / self.beyond / MICRO))
         return Summary(
@@ -146,7 +152,7 @@ class Counts(Struct, array_like=True):
             weight=self.weight / MICRO,
             sum_clogc=math.fsum(terms),
             distinct=len(weights) + self.beyond,
-            users=sum(row.distinct_users for row in self.rows.values()),
+            users=users,
             top=self._heaviest(weights, dimension, top),
         )
 
@@ -154,11 +160,13 @@ class Counts(Struct, array_like=True):
         if not weights or top < 1:
             return ()
         # Comparing plain weights first leaves few keys to order exactly.
-        bar = heapq.nlargest(top, weights)[-1]
-        heavy = sorted((-row.weight, key) for key, row in self.rows.items() if row.weight >= bar)[:top]
+        bar = heapq.nlargest(top, weights)[-1] if len(weights) > top else 0
+        heavy = sorted([(-row.weight, key) for key, row in self.rows.items() if row.weight >= bar])[:top]
         return tuple(
-            KeyCount(key_text(dimension, key), max(1, round(-weight / MICRO)), self.rows[key].distinct_users)
-            for weight, key in heavy
+            [
+                KeyCount(key_text(dimension, key), max(1, round(-weight / MICRO)), self.rows[key].distinct_users)
+                for weight, key in heavy
+            ]
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from analytics.envelopes import Partial, Tag, seal
-from analytics.panes import DIMENSIONS, Counts, Pane, Place
+from analytics.panes import DIMENSIONS, Counts, Pane, Place, Summary
 from analytics.shard_log import ACCOUNTED
 from schemas import EVERY_SCOPE, Accounting, TopKey, WindowStats, encode
 
@@ -23,20 +23,21 @@ def publish(panes: Iterable[Pane], pane_ms: int, shard: int, at_ms: int, top: in
     capped = 0
     for pane in panes:
         by_scope: dict[tuple[str, int], list[Counts]] = {}
-        changed = set()
+        changed: dict[tuple[str, int], Summary] = {}
         start_ms = pane.index * pane_ms
         for place in sorted(pane.places):
             for position, counts in enumerate(pane.places[place]):
                 by_scope.setdefault((place[0], position), []).append(counts)
                 if counts.changed:
                     counts.changed = False
-                    changed.add((place[0], position))
-                    out.append(_partial(place, position, counts, shard, start_ms, at_ms, top))
+                    total = counts.summary(DIMENSIONS[position], top)
+                    changed[place[0], position] = total
+                    out.append(_partial(place, position, total, shard, start_ms, at_ms))
                     capped += counts.capped
-        out += [
-            _window_stats(scope, position, by_scope[scope, position], shard, start_ms, at_ms, top)
-            for scope, position in sorted(changed)
-        ]
+        for (scope, position), total in sorted(changed.items(), key=lambda item: item[0]):
+            parts = by_scope[scope, position]
+            # Nearly every scope has one pool, whose totals are the scope's.
+            out.append(_window_stats(scope, position, parts, total, shard, start_ms, at_ms, top))
     return out, capped
 
 
@@ -47,9 +48,8 @@ def accounting(counters: Mapping[str, int], shard: int, at_ms: int) -> bytes:
     return seal(Tag.INSIGHT, EVERY_SCOPE, encode(message))
 
 
-def _partial(place: Place, position: int, counts: Counts, shard: int, start_ms: int, at_ms: int, top: int) -> bytes:
+def _partial(place: Place, position: int, total: Summary, shard: int, start_ms: int, at_ms: int) -> bytes:
     scope, pool = place
-    total = counts.summary(DIMENSIONS[position], top)
     partial = Partial(
         scope=scope,
         pool=pool,
@@ -68,14 +68,14 @@ def _partial(place: Place, position: int, counts: Counts, shard: int, start_ms: 
 
 
 def _window_stats(
-    scope: str, position: int, parts: list[Counts], shard: int, start_ms: int, at_ms: int, top: int
+    scope: str, position: int, parts: list[Counts], total: Summary, shard: int, start_ms: int, at_ms: int, top: int
 ) -> bytes:
     counts = parts[0]
     if len(parts) > 1:
         counts = Counts()
         for part in parts:
             counts.absorb(part)
-    total = counts.summary(DIMENSIONS[position], top)
+        total = counts.summary(DIMENSIONS[position], top)
     stats = WindowStats(
         scope=scope,
         dimension=DIMENSIONS[position],
@@ -88,7 +88,7 @@ def _window_stats(
         sum_clogc=total.sum_clogc,
         distinct=total.distinct,
         users=total.users,
-        top=tuple(TopKey(key=each.key, count=each.count, users=each.users) for each in total.top),
+        top=tuple([TopKey(key=each.key, count=each.count, users=each.users) for each in total.top]),
         capped=counts.capped,
     )
     return seal(Tag.INSIGHT, scope, encode(stats))
