@@ -133,9 +133,9 @@ class Issuer:
         return at_ms + max(0, int(lack / allowance.rate_per_s * 1000))
 
     def pay(self, draft: Draft, at_ms: int, allowance: Allowance) -> bool:
-        """Pays for a draft, if its scope can, and remembers its command as live."""
+        """Pays for a draft, if its scope can, and remembers its command as live. What costs nothing is always paid."""
         cost = draft.charge * draft.copies
-        if not self._budget.pay(draft.scope, cost, allowance.rate_per_s, allowance.burst, at_ms):
+        if cost > 0 and not self._budget.pay(draft.scope, cost, allowance.rate_per_s, allowance.burst, at_ms):
             return False
         self._memory.issued(
             draft.scope,

@@ -72,6 +72,10 @@ class EmbeddingPlanner:
         """How many fast commands wait for budget."""
         return len(self._owed)
 
+    def lookup(self, scope: str, query: str) -> KnownRecord | None:
+        """What is known of an embedded query."""
+        return self._known.get(scope, {}).get(query)
+
     def on_embedded(self, embedded: Embedded) -> None:
         """Remembers an embedded query, with its fast command still owed."""
         life_ms = self._config.min_life_ms
@@ -137,7 +141,7 @@ class EmbeddingPlanner:
         looked = suppressed = 0
         for scope in self._queue.scopes():
             score = policy.score(scope)
-            self._queue.sort(at_ms, self._config.scaled(score.sort_ms), scope, score.queue, score.drop_below)
+            self._queue.sort(at_ms, self._config.scaled(score.sort_ms), scope, score.queue, score.drop_below, score)
             plan, known = policy.plan(scope), self._known.get(scope)
             if not known or not plan.embeddings or policy.frozen(scope):
                 continue
@@ -145,7 +149,7 @@ class EmbeddingPlanner:
             boost = policy.focus(scope).boost
             for query in self._queue.queries(scope):
                 record = known.get(query)
-                value = self._queue.score(scope, query) if record is not None else 0.0
+                value = self._queue.score(scope, query, score) if record is not None else 0.0
                 if record is None or value < score.drop_below:
                     continue
                 looked += 1
@@ -249,11 +253,11 @@ class EmbeddingPlanner:
             qos=qos,
             bytes=record.bytes,
             evidence={
-                "score": self._queue.score(record.scope, record.query),
+                "score": self._queue.score(record.scope, record.query, policy.score(record.scope)),
                 "boost": boost,
                 "demand": demand,
                 "rate_per_s": rate_per_s,
-                "reward_known": 0.0,
+                "reward_known": float(self._queue.earned(record.scope, record.query) is not None),
             },
         )
 

@@ -51,6 +51,20 @@ class PlanConfig:
     embed_saved_ms: float = knob(
         10.0, "What an embedding that lies ready saves; shortened by time_scale.", unit="ms", low=0, high=60_000
     )
+    response_saved_ms: float = knob(
+        1_000.0, "What a response that lies ready saves; shortened by time_scale.", unit="ms", low=0, high=600_000
+    )
+    response_cache: str = knob("answers", "Name of the semantic cache of each scope that responses go to.")
+    reward_life_ms: int = knob(
+        3_600_000,
+        "What a query earned is forgotten so long after its last reward, and its answers with it.",
+        unit="ms",
+        low=1000,
+        high=604_800_000,
+    )
+    max_judged: int = knob(
+        100_000, "Judged queries that a planner remembers.", unit="queries", low=100, high=10_000_000
+    )
     max_commands: int = knob(500, "Commands that a tick may issue.", unit="commands", low=1, high=100_000)
     max_targets: int = knob(200_000, "Targets that a planner remembers.", unit="targets", low=100, high=10_000_000)
     max_known: int = knob(

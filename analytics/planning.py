@@ -5,8 +5,8 @@ a replica lost), *tick* looks at everything once a second. Each target and bucke
 event time lags too far behind wall time nothing is issued, since a command would be old before it is read.
 
 Every change is written to the store before a call returns: a planner built over a copy of it goes on with the same
-bytes. Sections of the store: c clusters, d adapters, f focus, h patterns, i minutes, k known queries, n announced,
-p replicas, q demand, s planner, t targets, u queues, x prefixes, y budget.
+bytes. Sections of the store: a answers, c clusters, d adapters, f focus, h patterns, i minutes, k known queries,
+n announced, p replicas, q demand, r rewards, s planner, t targets, u queues, x prefixes, y budget.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import Any
 
 from analytics.adapter_planning import AdapterPlanner
 from analytics.announced_planning import AnnouncedPlanner
+from analytics.answer_planning import RESPONSE, AnswerPlanner
 from analytics.budget import Budget
 from analytics.choosing import Choice, choose
 from analytics.cluster_planning import ClusterPlanner
 from analytics.commands import Allowance, Draft, Issuer, priority_of
 from analytics.crowds import CrowdWatch
 from analytics.embedding_planning import EmbeddingPlanner
-from analytics.envelopes import Embedded, Partial, Tag, body_of, open_as, seal, tag_of
+from analytics.envelopes import Answered, Embedded, Partial, Rewarded, Tag, body_of, open_as, seal, tag_of
 from analytics.memory import TargetMemory, kept_share
 from analytics.minutes import MINUTES_KEPT, MinuteWindow
 from analytics.pattern_planning import PatternPlanner, priority_of_pattern
@@ -31,6 +32,7 @@ from analytics.pools import envelope_key, is_redis
 from analytics.prefix_planning import PrefixPlanner
 from analytics.records import Record, Section, pack, unpack
 from analytics.replicas import Fleet, Ready, incarnation_mark
+from analytics.reward_book import RewardBook
 from analytics.scoring import DemandQueue
 from analytics.stores import MapStore
 from analytics.turns import SessionPattern
@@ -40,6 +42,9 @@ FAST_PREFIX_PRIORITY = 999
 """A hot prefix that was lost goes before everything that is merely likely."""
 FAST_EMBEDDING_PRIORITY = 700
 ANNOUNCED_PRIORITY = 900
+WITHDRAWAL_PRIORITY = 999
+NO_ALLOWANCE = Allowance(0.0, 0.0)
+"""For what costs nothing."""
 
 CONTROL: tuple[Any, ...] = (ReplicaSample, WarmupOutcome, Residency, Announcement)
 
@@ -82,9 +87,13 @@ class Planner:
         self._fleet = Fleet(config.stale_ms, Section(store, "p"))
         self._window = MinuteWindow(config.scaled_pane_ms, Section(store, "i"))
         self._crowds = CrowdWatch(self._window, Section(store, "f"))
-        self._queue = DemandQueue(Section(store, "q"), Section(store, "u"))
+        self._rewards = RewardBook(config.max_judged, Section(store, "r"))
+        self._queue = DemandQueue(Section(store, "q"), Section(store, "u"), self._rewards)
         self._prefixes = PrefixPlanner(config, self._memory, Section(store, "x"))
         self._embeddings = EmbeddingPlanner(config, self._memory, self._queue, Section(store, "k"))
+        self._answers = AnswerPlanner(
+            config, self._memory, self._queue, self._rewards, self._embeddings, Section(store, "a")
+        )
         self._clusters = ClusterPlanner(config, self._embeddings, Section(store, "c"))
         self._announced = AnnouncedPlanner(config, self._memory, self._redis, Section(store, "n"))
         self._adapters = AdapterPlanner(config, pool, self._memory, self._fleet, store)
@@ -115,6 +124,8 @@ class Planner:
             len(self._memory),
             self._announced,
             self._clusters,
+            len(self._rewards),
+            len(self._answers),
         )
         return self._next_timer_ms is None and not any((*held, self._adapters, self._patterns))
 
@@ -140,6 +151,8 @@ class Planner:
         if tag == Tag.CLUSTERED and self._redis:
             self._arm(watermark_ms, self._clusters.on_clustered(body_of(envelope)))
             return []
+        if tag in (Tag.REWARDED, Tag.ANSWER) and self._redis:
+            return self._on_judged(envelope, watermark_ms, wall_ms, policy)
         if tag == Tag.EMBEDDED:
             return self._on_embedded(open_as(envelope, Embedded), watermark_ms, wall_ms, policy)
         if tag == Tag.PATTERN:
@@ -184,6 +197,8 @@ class Planner:
             len(self._memory),
             self._announced,
             self._clusters,
+            len(self._rewards),
+            len(self._answers),
         )
         busy = any(kept) or bool(self._patterns) or self._adapters.busy(at_ms)
         self._next_timer_ms = (at_ms // tick_ms + 1) * tick_ms if busy else None
@@ -235,6 +250,8 @@ class Planner:
     def _on_outcome(self, outcome: WarmupOutcome, policy: PolicyBook) -> None:
         plan = policy.plan(outcome.scope)
         stay_ms = plan.embedding_resident_ms if self._redis else plan.prefix_resident_ms
+        if outcome.target_key.startswith(RESPONSE):
+            stay_ms = plan.response_resident_ms
         mark = self._fleet.mark(outcome.replica)
         if self._adapters.on_outcome(outcome, mark, policy):
             return
@@ -301,6 +318,19 @@ class Planner:
             self._embeddings.settled(scope, query)
         return out
 
+    def _on_judged(self, envelope: bytes, watermark_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:
+        if tag_of(envelope) == Tag.ANSWER:
+            answered = open_as(envelope, Answered)
+            self._answers.on_answer(answered)
+            self._arm(watermark_ms, answered.at_ms)
+            return []
+        earned = self._rewards.take(open_as(envelope, Rewarded))
+        scope, at_ms = earned.scope, max(earned.at_ms, self._ticked_ms)
+        self._arm(watermark_ms, earned.at_ms)
+        out = [seal(Tag.INSIGHT, envelope_key(scope), encode(self._queue.judged(earned, at_ms, policy.score(scope))))]
+        self._answers.on_judged(scope, earned.query, policy)
+        return out if self._behind(watermark_ms, wall_ms, policy) else out + self._withdraw(at_ms, policy)
+
     def _on_pattern(self, found: SessionPattern, watermark_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:
         self._patterns.on_pattern(found)
         self._share()
@@ -322,6 +352,14 @@ class Planner:
         self._embeddings.share_with(self._announced.scopes)
 
     # What it does
+
+    def _withdraw(self, at_ms: int, policy: PolicyBook) -> list[bytes]:
+        """Takes out of the cache what has lost its place there."""
+        out: list[bytes] = []
+        for draft in self._answers.withdrawals(at_ms, policy) if self._answers.owed else ():
+            out += self._fast(draft, at_ms, WITHDRAWAL_PRIORITY, NO_ALLOWANCE, policy)
+            self._answers.issued(draft)
+        return out
 
     def _plan_adapters(self, at_ms: int, ready: Ready, policy: PolicyBook) -> list[bytes]:
         if not self._adapters:
@@ -394,7 +432,11 @@ class Planner:
         return out
 
     def _plan_embeddings(self, at_ms: int, wall_ms: int, behind: bool, report: bool, policy: PolicyBook) -> list[bytes]:
-        out: list[bytes] = []
+        if report:
+            self._rewards.expire(at_ms, self._config.scaled(self._config.reward_life_ms))
+            self._answers.expire(at_ms)
+            self._answers.replaced(self._announced.replaced(at_ms))
+        out = [] if behind else self._withdraw(at_ms, policy)
         for scope, query in self._embeddings.owing(at_ms) if not behind else []:
             draft = self._embeddings.fast(scope, query, at_ms, policy)
             if draft is None:
@@ -410,21 +452,28 @@ class Planner:
             focus = self._crowds.focus(at_ms)
             offers, looked, suppressed = self._embeddings.review(at_ms, policy, focus)
             offers += self._clusters.review(at_ms, policy, offers)
+            answers, judged, lasting = self._answers.review(at_ms, policy)
+            offers, looked, suppressed = offers + answers, looked + judged, suppressed + lasting
             if not behind:
                 choice = choose(
                     offers,
                     at_ms,
                     self._issuer,
                     lambda offer: (
-                        self._clusters.draft(offer, at_ms, policy)
+                        self._answers.draft(offer, at_ms, policy)
+                        or self._clusters.draft(offer, at_ms, policy)
                         or self._embeddings.draft(offer, at_ms, policy, focus)
                     ),
                     lambda scope: self._embeddings.allowance(scope, policy),
                     self._config.max_commands,
                 )
                 out += self._tick_commands(choice, at_ms, policy)
+                for draft in choice.drafts:
+                    self._answers.issued(draft)
             evidence = {
                 "queries_known": float(self._embeddings.known),
+                "queries_judged": float(len(self._rewards)),
+                "answers_known": float(len(self._answers)),
                 "owed": float(self._embeddings.owed),
                 "offers": float(len(offers)),
             }
@@ -483,6 +532,7 @@ class Planner:
 
     def _restore(self) -> None:
         readers = {
+            "a": self._answers.restore,
             "c": self._clusters.restore,
             "f": self._crowds.restore,
             "h": self._patterns.restore,
@@ -491,6 +541,7 @@ class Planner:
             "n": self._announced.restore,
             "p": self._fleet.restore,
             "q": self._queue.restore,
+            "r": self._rewards.restore,
             "t": self._memory.restore,
             "u": self._queue.restore_queue,
             "x": self._prefixes.restore,

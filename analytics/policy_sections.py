@@ -40,6 +40,18 @@ class ScorePolicy:
     queue: int = knob(1000, "How many queries a scope's queue keeps.", unit="queries", low=1, high=100_000)
     sort_ms: int = knob(30_000, "How often the queue is sorted again.", unit="ms", low=1000, high=3_600_000)
     drop_below: float = knob(0.25, "A score below this leaves the queue.", low=0, high=1)
+    alpha: float = knob(0.7, "Weight of the reward in the score of a query that was judged.", low=0, high=1)
+    alpha_ecommerce: float = knob(0.85, "The same where the request's domain is e-commerce.", low=0, high=1)
+    alpha_news: float = knob(0.6, "The same where the request's domain is news.", low=0, high=1)
+    reward_floor: float = knob(
+        0.5, "An answer whose mean reward is below this is not served again, and taken back if it was.", low=0, high=1
+    )
+    judgements: int = knob(
+        1, "How many rewards an answer needs before its mean counts, either way.", unit="rewards", low=1, high=1000
+    )
+    answer_score: float = knob(
+        0.5, "The answer of a query that scores below this is not put into the response cache.", low=0, high=1
+    )
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,7 @@ class PlanPolicy:
 
     prefixes: bool = knob(True, "Whether KV prefixes are warmed.")
     embeddings: bool = knob(True, "Whether embeddings are warmed from the queue of hot queries.")
+    responses: bool = knob(True, "Whether well rewarded answers are put into the response cache.")
     second_sight: bool = knob(True, "Whether a query's second sight is embedded and warmed at once.")
     rewarm: bool = knob(True, "Whether a hot prefix that a replica lost is warmed again at once.")
     clusters: bool = knob(True, "Whether members of a massive or growing cluster of queries are warmed.")
@@ -75,11 +88,17 @@ class PlanPolicy:
     embedding_repeat_ms: int = knob(
         3_600_000, "An embedding is commanded at most once per such interval.", unit="ms", low=1000, high=86_400_000
     )
+    response_repeat_ms: int = knob(
+        600_000, "A response is commanded at most once per such interval.", unit="ms", low=1000, high=86_400_000
+    )
     prefix_life_ms: int = knob(
         30_000, "A prefix command expires this long after it was issued.", unit="ms", low=1000, high=3_600_000
     )
     embedding_life_ms: int = knob(
         120_000, "An embedding command expires this long after it was issued.", unit="ms", low=1000, high=3_600_000
+    )
+    response_life_ms: int = knob(
+        120_000, "A response command expires this long after it was issued.", unit="ms", low=1000, high=3_600_000
     )
     prefix_resident_ms: int = knob(
         120_000,
@@ -90,6 +109,13 @@ class PlanPolicy:
     )
     embedding_resident_ms: int = knob(
         3_600_000, "How long a warmed embedding is taken as resident.", unit="ms", low=1000, high=604_800_000
+    )
+    response_resident_ms: int = knob(
+        1_800_000,
+        "How long a response may be served from the cache: its absolute end, counted from the command.",
+        unit="ms",
+        low=1000,
+        high=604_800_000,
     )
     lead_ms: int = knob(
         5_000, "How long before its residency ends a target may be warmed again.", unit="ms", low=0, high=600_000

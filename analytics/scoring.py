@@ -1,6 +1,7 @@
 """The dynamic score of a query (D6, reference rule): what it earned and how often it is asked, in [0, 1].
 
-The reward half joins with the rewards; until then a queue scores by demand alone and says so.
+A query that nobody judged scores by demand alone. Weighing it as if it had earned nothing would cap its score at
+1 - alpha = 0.3, so that a deployment without a reward model would drop nearly everything: no judgement is no bad one.
 """
 
 from __future__ import annotations
@@ -9,7 +10,12 @@ import heapq
 import math
 
 from analytics.decay import EMPTY, Decay
+from analytics.policy_sections import ScorePolicy
 from analytics.records import Record, Section, pack, path, unpack
+from analytics.reward_book import Earned, RewardBook
+from schemas import Score
+
+SPEC = ScorePolicy()
 
 
 def compute_dynamic_score(reward: float | None, demand: float, demand_p99: float, alpha: float = 0.7) -> float:
@@ -28,6 +34,25 @@ def compute_dynamic_score(reward: float | None, demand: float, demand_p99: float
     """
     share = min(1.0, demand / demand_p99) if demand_p99 > 0 else 0.0
     return share if reward is None else alpha * reward + (1 - alpha) * share
+
+
+def alpha_of(domain: str, policy: ScorePolicy = SPEC) -> float:
+    """Weight of the reward in a request's domain, however that is spelled.
+
+    >>> alpha_of("E-Commerce"), alpha_of("news"), alpha_of("")
+    (0.85, 0.6, 0.7)
+    """
+    word = "".join(filter(str.isalnum, domain.lower()))
+    if word == "ecommerce":
+        return policy.alpha_ecommerce
+    return policy.alpha_news if word == "news" else policy.alpha
+
+
+def score_of(share: float, earned: Earned | None, policy: ScorePolicy = SPEC) -> float:
+    """The score of a query whose demand is `share` of the 99th percentile, with what it earned, if it was judged."""
+    if earned is None:
+        return compute_dynamic_score(None, share, 1.0)
+    return compute_dynamic_score(earned.mean, share, 1.0, alpha_of(earned.domain, policy))
 
 
 def percentile_99(values: list[float]) -> float:
@@ -72,9 +97,13 @@ class DemandQueue:
     """Decayed demand of the queries of every scope; each scope's queue is cut to its best every `sort_ms`.
 
     How fast a scope's demand fades may change while it runs: the demand of that moment is kept.
+
+    Args:
+        rewards: what queries earned; None where nothing is judged.
     """
 
-    def __init__(self, store: Section, queues: Section) -> None:
+    def __init__(self, store: Section, queues: Section, rewards: RewardBook | None = None) -> None:
+        self._rewards = rewards
         self._store = store
         self._queue_store = queues
         self._queues: dict[str, _Queue] = {}
@@ -98,7 +127,9 @@ class DemandQueue:
         level = queue.levels[query] = queue.decay.added(queue.levels.get(query, EMPTY), arrivals, at_ms)
         self._put(scope, query, level)
 
-    def sort(self, at_ms: int, every_ms: int, scope: str, keep: int, drop_below: float) -> None:
+    def sort(
+        self, at_ms: int, every_ms: int, scope: str, keep: int, drop_below: float, policy: ScorePolicy = SPEC
+    ) -> None:
         """Sorts a scope's queue again if it is due: finds the 99th percentile and drops what scores too low."""
         queue = self._queues.get(scope)
         if queue is None or (queue.sorted_ms is not None and at_ms < queue.sorted_ms + every_ms):
@@ -109,9 +140,13 @@ class DemandQueue:
         if p99 == EMPTY or queue.decay.amount(p99, at_ms) < 0.01:
             self._forget(scope)
             return
-        bar = p99 + math.log(drop_below) if drop_below > 0 else EMPTY
-        best = heapq.nsmallest(keep, ((-level, query) for query, level in levels.items() if level >= bar))
-        kept = {query for _, query in best}
+        earned = {} if self._rewards is None else self._rewards.of(scope)
+        if earned:
+            scored = ((score_of(math.exp(min(0.0, v - p99)), earned.get(q), policy), v, q) for q, v in levels.items())
+            kept = {q for *_, q in heapq.nsmallest(keep, ((-s, -v, q) for s, v, q in scored if s >= drop_below))}
+        else:
+            bar = p99 + math.log(drop_below) if drop_below > 0 else EMPTY
+            kept = {q for _, q in heapq.nsmallest(keep, ((-v, q) for q, v in levels.items() if v >= bar))}
         for query in [query for query in levels if query not in kept]:
             del levels[query]
             self._store.remove(path(scope, query))
@@ -137,13 +172,42 @@ class DemandQueue:
         queue = self._queues.get(scope)
         return 0.0 if queue is None else queue.decay.amount(queue.levels.get(query, EMPTY), at_ms)
 
-    def score(self, scope: str, query: str) -> float:
-        """The score by demand alone, against the percentile of the last sorting (of now where there was none)."""
+    def holds(self, scope: str, query: str) -> bool:
+        """Whether a query is in its scope's queue."""
+        queue = self._queues.get(scope)
+        return queue is not None and query in queue.levels
+
+    def share(self, scope: str, query: str) -> float:
+        """Demand of a query against the percentile of the last sorting (of now where there was none), cut at 1."""
         queue = self._queues.get(scope)
         if queue is None or query not in queue.levels:
             return 0.0
         p99 = queue.p99 if queue.sorted_ms is not None else percentile_99(list(queue.levels.values()))
-        return compute_dynamic_score(None, math.exp(min(0.0, queue.levels[query] - p99)), 1.0)
+        return math.exp(min(0.0, queue.levels[query] - p99))
+
+    def score(self, scope: str, query: str, policy: ScorePolicy = SPEC) -> float:
+        """The score; 0 of a query that is not in the queue and was not judged."""
+        return score_of(self.share(scope, query), self.earned(scope, query), policy)
+
+    def earned(self, scope: str, query: str) -> Earned | None:
+        """What a query earned; None where nobody judged it."""
+        return None if self._rewards is None else self._rewards.of(scope).get(query)
+
+    def judged(self, earned: Earned, at_ms: int, policy: ScorePolicy = SPEC) -> Score:
+        """The insight that tells what a judgement has made of a query's score."""
+        share = self.share(earned.scope, earned.query)
+        return Score(
+            scope=earned.scope,
+            query_sha256=earned.query,
+            rule="spec",
+            at_ms=at_ms,
+            reward_at_ms=earned.at_ms,
+            score=score_of(share, earned, policy),
+            reward=earned.mean,
+            demand=share,
+            alpha=alpha_of(earned.domain, policy),
+            rewards=earned.total_count,
+        )
 
     def restore(self, blob: bytes) -> None:
         """Takes back one query's demand."""

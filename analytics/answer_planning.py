@@ -1,0 +1,326 @@
+"""The response half of a Redis pool's plan: answers that earned their place in the semantic cache, and lost it.
+
+A whole answer is put into the cache while its mean reward is at the floor or above, its query is hot, and the query's
+vector is there. One whose mean falls below the floor, or whose model or template has been replaced, is taken out at
+once: that is no warm-up, so neither budget nor hold-out keeps it back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from analytics.commands import Draft, Offer
+from analytics.embedding_planning import EmbeddingPlanner
+from analytics.envelopes import Answered
+from analytics.known_answers import AnswerRecord, KnownAnswer
+from analytics.memory import TargetMemory
+from analytics.plan_config import PlanConfig
+from analytics.policy import PlanPolicy, PolicyBook, ScorePolicy
+from analytics.records import Section, pack, path, unpack
+from analytics.reward_book import RewardBook
+from analytics.scoring import DemandQueue
+from analytics.worth import Worth
+from schemas import Announcement, Response
+from schemas.canonical import bucket, response_key
+from schemas.warmup_command import QOS_RANK, Action, Qos
+
+TRIGGER_REWARDED = "rewarded_answer"
+TRIGGER_BAD_REWARD = "bad_reward"
+TRIGGER_REPLACED = "replaced"
+RESPONSE = "response:"
+"""Beginning of every target key of a response."""
+
+
+class AnswerPlanner:
+    """Judged answers of every scope, and which of them are worth an entry of the response cache.
+
+    Args:
+        rewards: what they earned.
+        embeddings: knows which queries have a vector.
+    """
+
+    def __init__(
+        self,
+        config: PlanConfig,
+        memory: TargetMemory,
+        queue: DemandQueue,
+        rewards: RewardBook,
+        embeddings: EmbeddingPlanner,
+        store: Section,
+    ) -> None:
+        self._config = config
+        self._memory = memory
+        self._queue = queue
+        self._rewards = rewards
+        self._embeddings = embeddings
+        self._store = store
+        self._known: dict[str, dict[str, AnswerRecord]] = {}
+        self._owed: set[tuple[str, str]] = set()
+
+    def __len__(self) -> int:
+        return sum(len(known) for known in self._known.values())
+
+    @property
+    def owed(self) -> int:
+        """How many withdrawals have not gone out."""
+        return len(self._owed)
+
+    def on_answer(self, answered: Answered) -> None:
+        """Remembers an answer that was judged."""
+        record = self._get(answered.scope, answered.query) or AnswerRecord(1, answered.scope, answered.query)
+        self._put(record.with_answer(answered))
+
+    def on_judged(self, scope: str, query: str, policy: PolicyBook) -> None:
+        """Looks whether the answer in the cache has lost its place."""
+        record = self._get(scope, query)
+        if record is not None and record.served is not None and self._bad(record, record.served, policy.score(scope)):
+            self._put(record.without((record.served,)))
+
+    def replaced(self, changes: Iterable[Announcement]) -> None:
+        """Forgets the answers of models, tokenizers and templates that changes in effect have replaced."""
+        for change in changes:
+            for record in list(self._known.get(change.scope, {}).values()):
+                held = record.answers if record.served is None else {*record.answers, record.served}
+                gone = tuple(each for each in held if _ended(each, change))
+                if gone:
+                    self._put(record.without(gone))
+
+    def withdrawals(self, at_ms: int, policy: PolicyBook) -> list[Draft]:
+        """Commands that take answers out of the cache; those of a frozen scope wait."""
+        return [
+            self._withdrawal(self._known[scope][query], at_ms, policy)
+            for scope, query in sorted(self._owed)
+            if not policy.frozen(scope)
+        ]
+
+    def review(self, at_ms: int, policy: PolicyBook) -> tuple[list[Offer], int, int]:
+        """Looks at the judged answers of every scope's hot queries.
+
+        Returns:
+            offers, how many answers were looked at, and how many of them are live or in the cache.
+        """
+        offers: list[Offer] = []
+        looked = suppressed = 0
+        for scope, known in sorted(self._known.items()):
+            score, plan = policy.score(scope), policy.plan(scope)
+            if not plan.responses or policy.frozen(scope):
+                continue
+            for query in self._queue.queries(scope):
+                record, embedded = known.get(query), self._embeddings.lookup(scope, query)
+                best = self._best(record, score) if record is not None else None
+                if record is None or best is None or embedded is None:
+                    continue
+                value = self._queue.score(scope, query, score)
+                if value < score.answer_score:
+                    continue
+                looked += 1
+                kept = best.response == record.serves and embedded.fingerprint == record.fingerprint
+                offer = self._offer(record, kept, at_ms, plan, value)
+                if offer is None:
+                    suppressed += 1
+                else:
+                    offers.append(offer)
+        return offers, looked, suppressed
+
+    def draft(self, offer: Offer, at_ms: int, policy: PolicyBook) -> Draft | None:
+        """An offer of `review` in full; None where it is somebody else's."""
+        if not offer.key.startswith(RESPONSE):
+            return None
+        scope, query = offer.scope, offer.key.rpartition(":")[2]
+        record = self._known[scope][query]
+        best, embedded = self._best(record, policy.score(scope)), self._embeddings.lookup(scope, query)
+        assert best is not None
+        assert embedded is not None
+        plan = policy.plan(scope)
+        reward, judgements = self._rewards.of(scope)[query].of_answer(best.response)
+        demand = self._queue.demand(scope, query, at_ms)
+        rate_per_s = self._queue.rate_per_s(scope, demand)
+        evidence = {
+            "score": self._queue.score(scope, query, policy.score(scope)),
+            "reward": reward,
+            "judgements": float(judgements),
+            "demand": demand,
+            "rate_per_s": rate_per_s,
+        }
+        return self._draft(
+            record,
+            best,
+            embedded.fingerprint,
+            at_ms,
+            plan,
+            action="warm",
+            attempt=offer.attempt,
+            version=record.next_version(best),
+            until_ms=at_ms + self._config.scaled(plan.response_resident_ms),
+            reward=reward,
+            p_asked=-math.expm1(-rate_per_s * self._config.scaled(self._config.horizon_ms) / 1000),
+            trigger=TRIGGER_REWARDED,
+            evidence=evidence,
+            bytes=embedded.bytes,
+        )
+
+    def issued(self, draft: Draft) -> None:
+        """Says that a draft went out; those of others are not looked at."""
+        target = draft.source
+        if not isinstance(target, Response):
+            return
+        record = self._known[draft.scope][draft.unit]
+        if draft.action == "invalidate":
+            self._put(record.settled())
+            return
+        answer = next(each for each in record.answers if each.ref == target.response_ref)
+        self._put(record.serving(answer, target.fingerprint, int(draft.content_version), target.until_ms))
+
+    def expire(self, at_ms: int) -> None:
+        """Forgets the answers of queries whose judgements are forgotten, when the cache holds none of them."""
+        for scope, known in list(self._known.items()):
+            judged = self._rewards.of(scope)
+            for query, record in list(known.items()):
+                if query not in judged and record.until_ms <= at_ms and record.withdrawn is None:
+                    self._drop(scope, query)
+
+    def restore(self, blob: bytes) -> None:
+        """Takes back one query."""
+        self._hold(unpack(blob, AnswerRecord))
+
+    def _bad(self, record: AnswerRecord, answer: KnownAnswer, score: ScorePolicy) -> bool:
+        """Whether an answer was judged often enough, and badly."""
+        earned = self._rewards.of(record.scope).get(record.query)
+        mean, count = earned.of_answer(answer.response) if earned is not None else (0.0, 0)
+        return count >= score.judgements and mean < score.reward_floor
+
+    def _best(self, record: AnswerRecord, score: ScorePolicy) -> KnownAnswer | None:
+        """The answer to have in the cache: the one that is there as long as it is good, else the best of the good."""
+        earned = self._rewards.of(record.scope).get(record.query)
+        if earned is None or record.withdrawn is not None:
+            return None
+        good = []
+        for answer in record.answers:
+            mean, count = earned.of_answer(answer.response)
+            if count >= score.judgements and mean >= score.reward_floor:
+                good.append((answer.response == record.serves, mean, count, answer.at_ms, answer.response, answer))
+        return max(good, key=lambda each: each[:-1])[-1] if good else None
+
+    def _offer(self, record: AnswerRecord, kept: bool, at_ms: int, plan: PlanPolicy, value: float) -> Offer | None:
+        """An offer, unless its command is under way or, for an entry to be `kept` as it is, not needed yet."""
+        config, key = self._config, response_key(self._config.response_cache, record.query)
+        now, attempt = bucket(at_ms, config.scaled(plan.response_repeat_ms)), 1
+        target = self._memory.get(record.scope, key)
+        if target is not None:
+            rests = target.rests_until_ms > at_ms
+            lasts = min(target.anywhere_until(), record.until_ms) > at_ms + config.scaled(plan.lead_ms)
+            if target.live(at_ms) or rests or (kept and (lasts or target.bucket >= now)):
+                return None
+            attempt = target.next_attempt(now, at_ms)
+        return Offer(QOS_RANK[plan.qos], -value, record.scope, key, (), attempt)
+
+    def _withdrawal(self, record: AnswerRecord, at_ms: int, policy: PolicyBook) -> Draft:
+        plan, answer = policy.plan(record.scope), record.withdrawn
+        assert answer is not None
+        earned = self._rewards.of(record.scope).get(record.query)
+        mean, count = earned.of_answer(answer.response) if earned is not None else (0.0, 0)
+        bad = self._bad(record, answer, policy.score(record.scope))
+        target = self._memory.get(record.scope, response_key(self._config.response_cache, record.query))
+        now = bucket(at_ms, self._config.scaled(plan.response_repeat_ms))
+        return self._draft(
+            record,
+            answer,
+            record.fingerprint,
+            at_ms,
+            plan,
+            action="invalidate",
+            attempt=1 if target is None else target.next_attempt(now, at_ms),
+            version=record.version,
+            until_ms=at_ms,
+            reward=mean,
+            p_asked=0.0,
+            trigger=TRIGGER_BAD_REWARD if bad else TRIGGER_REPLACED,
+            evidence={"reward": mean, "judgements": float(count)},
+            bytes=0,
+        )
+
+    def _draft(
+        self,
+        record: AnswerRecord,
+        answer: KnownAnswer,
+        fingerprint: str,
+        at_ms: int,
+        plan: PlanPolicy,
+        *,
+        action: Action,
+        attempt: int,
+        version: int,
+        until_ms: int,
+        reward: float,
+        p_asked: float,
+        trigger: str,
+        evidence: dict[str, float],
+        bytes: int,
+    ) -> Draft:
+        config = self._config
+        repeat_ms = config.scaled(plan.response_repeat_ms)
+        warm = action == "warm"
+        qos: Qos = plan.qos  # type: ignore[assignment]
+        target = Response(
+            cache=config.response_cache,
+            fingerprint=fingerprint,
+            query_sha256=record.query,
+            response_ref=answer.ref,
+            model=answer.adapter or answer.model,
+            template_version=answer.template,
+            semantic_version=answer.semantic_version,
+            reward=reward,
+            until_ms=until_ms,
+        )
+        return Draft(
+            scope=record.scope,
+            key=response_key(config.response_cache, record.query),
+            source=target,
+            unit=record.query,
+            bucket=bucket(at_ms, repeat_ms),
+            attempt=attempt,
+            life_ms=config.life_ms(plan.response_life_ms),
+            repeat_ms=repeat_ms,
+            names=(),
+            charge=1.0 if warm else 0.0,
+            worth=Worth(
+                p_asked=p_asked,
+                p_absent=1.0,
+                saved_ms=config.response_saved_ms / config.time_scale if warm else 0.0,
+                cost=1.0,
+                reward=reward,
+            ),
+            trigger=trigger,
+            qos=qos,
+            bytes=bytes,
+            evidence=evidence,
+            action=action,
+            content_version=str(version),
+            exempt=not warm,
+        )
+
+    def _get(self, scope: str, query: str) -> AnswerRecord | None:
+        return self._known.get(scope, {}).get(query)
+
+    def _put(self, record: AnswerRecord) -> None:
+        self._hold(record)
+        self._store.put(path(record.scope, record.query), pack(record))
+
+    def _hold(self, record: AnswerRecord) -> None:
+        self._known.setdefault(record.scope, {})[record.query] = record
+        if record.withdrawn is not None:
+            self._owed.add((record.scope, record.query))
+        else:
+            self._owed.discard((record.scope, record.query))
+
+    def _drop(self, scope: str, query: str) -> None:
+        del self._known[scope][query]
+        if not self._known[scope]:
+            del self._known[scope]
+        self._store.remove(path(scope, query))
+
+
+def _ended(answer: KnownAnswer, change: Announcement) -> bool:
+    """Whether a change has ended the model or the template that an answer was made with."""
+    return change.replaces == (answer.template if change.kind == "template" else answer.model)
