@@ -31,8 +31,13 @@ MetricName = Literal[
     "stoker_executor_publish_seconds",
     "stoker_executor_lease_held_count",
     "stoker_executor_replica_ready_count",
+    "stoker_executor_probes_total",
+    "stoker_executor_probe_seconds",
     "stoker_executor_watched_prefixes",
     "stoker_executor_residency_total",
+    "stoker_executor_swept_answers_total",
+    "cache_warmup_duration_seconds",
+    "cache_warmup_key_errors_total",
 ]
 """Every metric name. The suffix tells the unit: `_total` counts, `_seconds`, `_bytes`, `_ratio`."""
 
@@ -100,11 +105,26 @@ METRICS: Mapping[MetricName, Metric] = MappingProxyType(
         "stoker_executor_replica_ready_count": Metric(
             "gauge", "replicas", "1 while a replica that this executor speaks for is ready, else 0.", ("replica",)
         ),
+        "stoker_executor_probes_total": Metric(
+            "counter", "probes", "Replicas that became ready and were asked for one token.", ("replica", "result")
+        ),
+        "stoker_executor_probe_seconds": Metric(
+            "histogram", "seconds", "From seeing that a replica became ready until it gave that token.", ("replica",)
+        ),
         "stoker_executor_watched_prefixes": Metric(
             "gauge", "prefixes", "Warmed prefixes whose residency is followed.", ("replica",)
         ),
         "stoker_executor_residency_total": Metric(
             "counter", "statements", "Residency statements that were published.", ("replica",)
+        ),
+        "stoker_executor_swept_answers_total": Metric(
+            "counter", "entries", "Answers taken out because their absolute end had come.", ("pool",)
+        ),
+        "cache_warmup_duration_seconds": Metric(
+            "histogram", "seconds", "From taking a command until it ended, by the kind of its target.", ("kind",)
+        ),
+        "cache_warmup_key_errors_total": Metric(
+            "counter", "keys", "Business keys that a loader gave no value for, once a try.", ("source", "reason")
         ),
     }
 )

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from analytics.pools import is_redis
 from connectors.settings import EncoderSettings, KafkaSettings, RedisSettings, SecretRef, Section, TimeScale
+from connectors.values.settings import HttpLoaderSettings, LoaderSettings, SqlLoaderSettings
 
 
 class EngineSettings(Section):
@@ -73,6 +74,19 @@ class ExecutorSettings(Section):
         le=604_800_000,
         description="How long a warmed embedding lives, in unscaled ms (1,000 to 604,800,000).",
     )
+    reward_floor: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="Answers that earned less are never put into a response cache (0 to 1); policy's own floor is"
+        " `score.reward_floor`.",
+    )
+    http_loaders: tuple[HttpLoaderSettings, ...] = Field(
+        default=(), description="Services that business values are loaded from."
+    )
+    sql_loaders: tuple[SqlLoaderSettings, ...] = Field(
+        default=(), description="Databases that business values are loaded from."
+    )
     lease_ms: int = Field(
         default=10_000, ge=1_000, le=120_000, description="Life of a lease and of this executor's presence, in ms."
     )
@@ -87,6 +101,9 @@ class ExecutorSettings(Section):
     )
     residency_gap_ms: int = Field(
         default=100, ge=100, le=60_000, description="Shortest pause between two residency deltas of a replica, in ms."
+    )
+    readiness_probe: bool = Field(
+        default=True, description="Whether a replica that becomes ready is asked for one token, before any user does."
     )
     watched_prefixes: int = Field(
         default=2_000, ge=1, le=100_000, description="Prefixes whose residency is followed on one replica; then LRU."
@@ -108,10 +125,19 @@ class ExecutorSettings(Section):
         doubled = sorted({name for name in names if names.count(name) > 1})
         if doubled:
             raise ValueError(f"engines: the name {doubled[0]!r} occurs twice; a replica has one name")
+        loaders = [loader.name for loader in self.loaders]
+        doubled = sorted({name for name in loaders if loaders.count(name) > 1})
+        if doubled:
+            raise ValueError(f"http_loaders, sql_loaders: the name {doubled[0]!r} occurs twice; a loader has one name")
         for engine in self.engines:
             if is_redis(engine.pool):
                 raise ValueError(f"engines: pool {engine.pool!r} is a Redis pool; choose another name for the engines")
         return self
+
+    @property
+    def loaders(self) -> tuple[LoaderSettings, ...]:
+        """Every source of business values."""
+        return (*self.http_loaders, *self.sql_loaders)
 
     @property
     def engine_pools(self) -> tuple[str, ...]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from connectors.engines.base import EngineMetrics
 from connectors.engines.histogram import Histogram
+from executor.adapter_levels import AdapterLevels
 from schemas import ReplicaSample
 from schemas.replica_sample import ReplicaState
 
@@ -44,21 +46,30 @@ class Sampler:
     replica: str
     pool: str
     incarnations: Incarnations = field(default_factory=Incarnations)
+    levels: AdapterLevels = field(default_factory=AdapterLevels)
     _ttft: deque[Histogram] = field(default_factory=lambda: deque(maxlen=TTFT_SPAN))
     _block_tokens: int = 16
     _blocks_total: int | None = None
 
-    def sample(self, metrics: EngineMetrics | None, now_ms: int, allocations_per_s: float | None) -> ReplicaSample:
+    def sample(
+        self,
+        metrics: EngineMetrics | None,
+        now_ms: int,
+        allocations_per_s: float | None,
+        adapters: Sequence[str] = (),
+    ) -> ReplicaSample:
         """One sample. `metrics` is None when the engine did not answer: the sample says lost, and time goes on.
 
         Args:
             allocations_per_s: blocks stored a second, from KV events; None without them.
+            adapters: names that the engine lists.
         """
         if metrics is None:
             return self._bare("lost" if self.incarnations.name is not None else "starting", now_ms)
         anew = self.incarnations.seen(metrics, now_ms)
         if anew:
             self._ttft.clear()
+            self.levels.restart()
         self._ttft.append(metrics.ttft_s)
         recent = metrics.ttft_s.since(self._ttft[0]) if len(self._ttft) > 1 else metrics.ttft_s
         self._block_tokens = metrics.block_tokens or self._block_tokens
@@ -80,6 +91,7 @@ class Sampler:
             preemptions=metrics.preemptions,
             ttft_p50_ms=_ms(recent.quantile(0.5)),
             ttft_p99_ms=_ms(recent.quantile(0.99)),
+            adapters=self.levels.look(adapters, metrics.adapter_used_s, metrics.adapter_slots),
         )
 
     def _bare(self, state: ReplicaState, now_ms: int) -> ReplicaSample:

@@ -15,6 +15,7 @@ from connectors.redis.base import AsyncBlobs
 from executor.apply.content import Unusable, prompt_of
 from executor.apply.salts import SaltStore
 from executor.publisher import Publisher
+from executor.readiness import Readiness
 from executor.residency import ResidencyBook, Watched
 from executor.settings import ExecutorSettings
 from executor.tasks import side_by_side
@@ -25,6 +26,7 @@ from schemas import (
     ReplicaSample,
     Residency,
     StokerError,
+    TransientFault,
     WarmupCommand,
     WarmupOutcome,
 )
@@ -33,6 +35,8 @@ log = logging.getLogger(__name__)
 
 PAUSE_AFTER_FAULT_S = 0.5
 LOOK_AGAIN_S = 30.0
+PROBES = 5
+"""Attempts at the first token of a replica that has just become ready."""
 BUSY_SHARE = 0.1
 """At most this share of the loop's time goes into looking watched prefixes up."""
 
@@ -46,9 +50,10 @@ class Prefixed:
 
 
 class ReplicaWatch:
-    """Everything that the lease-holder of a replica says about it.
+    """Everything that the lease-holder of a replica says about it, and the first token that it asks of a new one.
 
     Args:
+        may_probe: whether that token may be asked for now.
         now_ms: wall clock.
     """
 
@@ -62,6 +67,7 @@ class ReplicaWatch:
         publisher: Publisher,
         settings: ExecutorSettings,
         follow_events: bool,
+        may_probe: Callable[[], bool],
         now_ms: Callable[[], int],
         metrics: MetricSink = SILENT,
     ) -> None:
@@ -72,6 +78,7 @@ class ReplicaWatch:
         self._publisher = publisher
         self._settings = settings
         self._follow_events = follow_events
+        self._may_probe = may_probe
         self._now_ms = now_ms
         self._metrics = metrics
         self._sampler = Sampler(replica, pool)
@@ -80,6 +87,9 @@ class ReplicaWatch:
         self._prefixes: asyncio.Queue[Prefixed] = asyncio.Queue(settings.watched_prefixes)
         self._began_ms = now_ms()
         self._stored_before = (0, time.monotonic())
+        self._readiness = Readiness()
+        self._new = asyncio.Event()
+        self._adapters: tuple[str, ...] = ()
 
     def offer(self, prefixed: Prefixed) -> None:
         """A prefix to watch. When too many wait, this one is left out: it is an estimate, not an account."""
@@ -88,7 +98,7 @@ class ReplicaWatch:
 
     async def run(self) -> None:
         """Works until cancelled."""
-        works = [self._sample_forever(), self._learn_forever(), self._tell_forever()]
+        works = [self._sample_forever(), self._probe_forever(), self._learn_forever(), self._tell_forever()]
         await side_by_side([*works, *([self._follow_forever()] if self._follow_events else [])])
 
     async def _sample_forever(self) -> None:
@@ -102,20 +112,60 @@ class ReplicaWatch:
             await asyncio.sleep(max(0.05, pause))
 
     async def _sample(self) -> ReplicaSample:
-        metrics: EngineMetrics | None
-        try:
-            async with asyncio.timeout(max(1.0, self._settings.telemetry_ms / 1000)):
-                metrics = await self._engine.metrics()
-        except (StokerError, TimeoutError):
-            metrics = None
+        metrics = await self._looked()
         before = self._sampler.incarnations.name
-        sample = self._sampler.sample(metrics, self._now_ms(), self._allocations_per_s())
+        sample = self._sampler.sample(metrics, self._now_ms(), self._allocations_per_s(), self._adapters)
         if before is not None and sample.incarnation != before:
             log.warning("engine %s lives anew: everything it held counts as lost", self.replica)
             self._book.on_restart()
             self._changed.set()
+        if self._readiness.became(sample, 0.0 if metrics is None else metrics.ttft_s.count):
+            self._new.set()
         self._metrics.level("stoker_executor_replica_ready_count", float(sample.state == "ready"), replica=self.replica)
         return sample
+
+    async def _looked(self) -> EngineMetrics | None:
+        """The engine's metrics, and beside them what it lists; None if it did not answer."""
+        try:
+            async with asyncio.timeout(max(1.0, self._settings.telemetry_ms / 1000)):
+                metrics, listed = await asyncio.gather(
+                    self._engine.metrics(), self._engine.adapters(), return_exceptions=True
+                )
+        except TimeoutError:
+            return None
+        for answer in (metrics, listed):
+            if isinstance(answer, BaseException) and not isinstance(answer, StokerError):
+                raise answer
+        if not isinstance(listed, BaseException):
+            self._adapters = tuple(adapter.name for adapter in listed)
+        return None if isinstance(metrics, BaseException) else metrics
+
+    async def _probe_forever(self) -> None:
+        while True:
+            await self._new.wait()
+            self._new.clear()
+            if self._may_probe():
+                await self._probe()
+
+    async def _probe(self) -> None:
+        """Asks for one token, so that what an engine builds at its first request is built. It is no user's request: it
+        goes past the gateway, so no event tells of it, and its name begins with `probe`."""
+        begun, request_id = time.monotonic(), f"probe-{self.replica}-{self._now_ms()}"
+        result = "failed"
+        for _ in range(PROBES):
+            try:
+                timeout_s = self._settings.request_timeout_ms / 1000
+                await self._engine.probe(None, request_id=request_id, timeout_s=timeout_s)
+                result = "answered"
+                break
+            except TransientFault as fault:
+                log.warning("probe of %s: %s", self.replica, fault)
+                await asyncio.sleep(PAUSE_AFTER_FAULT_S)
+            except StokerError as refusal:
+                log.warning("probe of %s: %s", self.replica, refusal)
+                break
+        self._metrics.count("stoker_executor_probes_total", replica=self.replica, result=result)
+        self._metrics.observe("stoker_executor_probe_seconds", time.monotonic() - begun, replica=self.replica)
 
     def _allocations_per_s(self) -> float | None:
         if not self._follow_events:

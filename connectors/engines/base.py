@@ -137,6 +137,7 @@ class EngineMetrics:
 
     Args:
         busy_adapters: names with requests that wait or run. Activity, not residency: idle ones are not named (#45325).
+        adapter_used_s: when each name was last seen running, on the engine's clock, as far back as it remembers.
         adapter_slots: adapters that the GPU holds at once; None where it is not told.
     """
 
@@ -153,6 +154,7 @@ class EngineMetrics:
     block_tokens: int | None
     ttft_s: Histogram
     busy_adapters: frozenset[str] = frozenset()
+    adapter_used_s: Mapping[str, float] = field(default_factory=dict)
     adapter_slots: int | None = None
 
 
@@ -225,8 +227,8 @@ class Engine(Protocol):
         """
         ...
 
-    async def probe(self, model: str, *, request_id: str, timeout_s: float | None = None) -> None:
-        """One token for "Hello" from a base model or a loaded adapter; the answer is thrown away.
+    async def probe(self, model: str | None, *, request_id: str, timeout_s: float | None = None) -> None:
+        """One token for "Hello" from a model or a loaded adapter; the answer is thrown away. None: its base model.
 
         Whatever is built at the first request is built afterwards (kernels, an adapter's slot on the GPU), so no user
         waits for it. While the engine sleeps this waits as any request does.

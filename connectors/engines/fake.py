@@ -78,6 +78,7 @@ class FakeEngine:
         self._slots: OrderedDict[str, None] = OrderedDict()
         self._pinned: set[str] = set()
         self._busy: list[str] = []
+        self._used: dict[str, float] = {}
         self._history: list[KvEvent] = [BlocksCleared()]
         self._changed = asyncio.Condition()
         self._awake = asyncio.Event()
@@ -150,10 +151,10 @@ class FakeEngine:
         request = await self._request(model, ids, adapter, salt, request_id, None, timeout_s)
         return self._told(request, isinstance(prompt, Messages))
 
-    async def probe(self, model: str, *, request_id: str, timeout_s: float | None = None) -> None:
+    async def probe(self, model: str | None, *, request_id: str, timeout_s: float | None = None) -> None:
         """A request of one word."""
         adapter = model if model in self._adapters else None
-        await self._request(model, _text_ids("Hello"), adapter, None, request_id, None, timeout_s)
+        await self._request(model or self.model, _text_ids("Hello"), adapter, None, request_id, None, timeout_s)
 
     async def tokenize(self, model: str, prompt: Messages | Text, *, timeout_s: float | None = None) -> tuple[int, ...]:
         """One id a word, and one at each end of a message."""
@@ -247,6 +248,7 @@ class FakeEngine:
             block_tokens=self.block_tokens,
             ttft_s=Histogram((self.delay_s, float("inf")), (len(self.requests),) * 2, 0.0),
             busy_adapters=frozenset(self._busy),
+            adapter_used_s=dict(self._used),
             adapter_slots=self.adapter_slots,
         )
 
@@ -312,6 +314,7 @@ class FakeEngine:
         if adapter is not None:
             self._take_slot(adapter)
             self._busy.append(adapter)
+            self._used[adapter] = float(len(self.requests) + self._running)
         try:
             async with asyncio.timeout(DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s):
                 await self._awake.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -57,8 +58,10 @@ def parse_metrics(page: str) -> EngineMetrics:
                 sums[sample.name] += sample.value
     bounds = tuple(sorted(buckets)) or (math.inf,)
     # One series for every combination that ever was; its value is the time at which it was last true.
-    present = max(adapters, key=lambda told: told[0], default=(0.0, {}))[1]
-    busy = f"{present.get('running_lora_adapters', '')},{present.get('waiting_lora_adapters', '')}"
+    adapters.sort(key=lambda told: told[0])
+    used_s = {name: at_s for at_s, labels in adapters for name in _names(labels, "running_lora_adapters")}
+    present = adapters[-1][1] if adapters else {}
+    busy = _names(present, "running_lora_adapters") | _names(present, "waiting_lora_adapters")
     counts = tuple(buckets[bound] for bound in bounds) if buckets else (0.0,)
     return EngineMetrics(
         running=int(sums["vllm:num_requests_running"]),
@@ -73,7 +76,8 @@ def parse_metrics(page: str) -> EngineMetrics:
         blocks_total=blocks or None,
         block_tokens=block_tokens,
         ttft_s=Histogram(bounds, counts, sums["vllm:time_to_first_token_seconds_sum"]),
-        busy_adapters=frozenset(busy.split(",")) - {""},
+        busy_adapters=busy,
+        adapter_used_s=used_s,
         adapter_slots=_integer(present.get("max_lora")),
     )
 
@@ -83,6 +87,10 @@ def _interesting(page: str) -> str:
     starts = tuple(prefix + name for name in _WANTED for prefix in ("", "# TYPE ", "# HELP "))
     kept = [line for line in page.splitlines() if line.startswith(starts) and "_created" not in line]
     return "\n".join(kept) + "\n"
+
+
+def _names(labels: Mapping[str, str], label: str) -> frozenset[str]:
+    return frozenset(labels.get(label, "").split(",")) - {""}
 
 
 def _integer(text: str | None) -> int | None:

@@ -206,9 +206,10 @@ class VllmEngine:
             model, tokens, adapter=adapter, salt=salt, request_id=request_id, timeout_s=timeout_s
         )
 
-    async def probe(self, model: str, *, request_id: str, timeout_s: float | None = None) -> None:
-        """POST /v1/completions, as short as it can be."""
-        body = {"model": model, "prompt": HELLO, "max_tokens": 1, "request_id": request_id}
+    async def probe(self, model: str | None, *, request_id: str, timeout_s: float | None = None) -> None:
+        """POST /v1/completions, as short as it can be. Without a model vLLM takes its base model."""
+        body = {"prompt": HELLO, "max_tokens": 1, "request_id": request_id}
+        body |= {} if model is None else {"model": model}
         self._check(await self._call("POST", "/v1/completions", body, timeout_s), "/v1/completions")
 
     async def tokenize(self, model: str, prompt: Messages | Text, *, timeout_s: float | None = None) -> tuple[int, ...]:

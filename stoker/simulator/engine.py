@@ -69,6 +69,7 @@ class SimulatedEngine:
         self._awake.set()
         self._untold: list[dict[str, Any]] = []
         self._adapter_memory: dict[int, int] = {}
+        self.adapter_activity: dict[tuple[str, str], float] = {}
         layout = sorted(
             {"weights": config.weight_bytes, "KV blocks": config.kv_bytes}.items(), key=lambda item: -item[1]
         )
@@ -237,6 +238,7 @@ class SimulatedEngine:
             self._activate(work.adapter)
             self.adapters.begin(work.adapter)
         self.running.add(work)
+        self.note_adapters()
         self._prefilling = work
         work.admitted.set()
         if self.config.prefill_ms_per_token:
@@ -268,10 +270,20 @@ class SimulatedEngine:
             salt=work.salt,
         )
         self.ledger.add(entry, work.answered)
+        self.note_adapters()
         self._publish(self._evictions())
         if self._prefilling is work:
             self._prefilling = None
         self._pump()
+
+    def note_adapters(self) -> None:
+        """Book which adapters run and wait now, as (running, waiting): vLLM does so in each step, and never forgets a
+        combination that once was true."""
+        if not self.adapters.names and not self.adapter_activity:
+            return
+        running = ",".join(sorted({work.adapter.name for work in self.running if work.adapter}))
+        waiting = ",".join(sorted({work.adapter.name for work in self.waiting if work.adapter}))
+        self.adapter_activity[running, waiting] = time.time()
 
     def reset_prefix_cache(self) -> bool:
         """Forget idle blocks; False while requests hold some. As with vLLM the event goes out with the next batch, so

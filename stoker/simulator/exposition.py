@@ -10,7 +10,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from stoker.simulator.engine import SimulatedEngine
-from stoker.simulator.work import Work
 
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
@@ -73,7 +72,7 @@ class Exposition(Collector):
             family = HistogramMetricFamily(f"vllm:{name}", name, labels=("engine", "model_name"))
             family.add_metric(("0", engine.config.model), buckets.cumulated(), buckets.total)
             yield family
-        yield self._adapters(waiting)
+        yield self._adapters()
         yield self._geometry()
 
     def _gauge(self, name: str, values: Mapping[str, float], label: str = "") -> GaugeMetricFamily:
@@ -103,14 +102,14 @@ class Exposition(Collector):
             family.add_metric((self._engine.config.model, reason), count, created=self._engine.started_s)
         return family
 
-    def _adapters(self, waiting: list[Work]) -> GaugeMetricFamily:
+    def _adapters(self) -> GaugeMetricFamily:
         """Names only adapters with requests in flight, and has the time as its value: vLLM's blind spot (#45325)."""
         labels = ("max_lora", "running_lora_adapters", "waiting_lora_adapters")
         family = GaugeMetricFamily("vllm:lora_requests_info", "lora_requests_info", labels=labels)
-        running_names = sorted({work.adapter.name for work in self._engine.running if work.adapter})
-        waiting_names = sorted({work.adapter.name for work in waiting if work.adapter})
+        self._engine.note_adapters()
         slots = str(self._engine.config.max_loras)
-        family.add_metric((slots, ",".join(running_names), ",".join(waiting_names)), time.time())
+        for (running, waiting), at_s in (self._engine.adapter_activity or {("", ""): time.time()}).items():
+            family.add_metric((slots, running, waiting), at_s)
         return family
 
     def _geometry(self) -> GaugeMetricFamily:

@@ -15,6 +15,7 @@ import pytest
 from connectors.engines.fake import FakeEngine
 from connectors.kafka.fake import MemoryBroker, MemoryConsumer, MemoryProducer
 from connectors.redis import fake
+from connectors.redis.semantic_fake import MemorySemanticCache
 from connectors.settings import RedisSettings
 from executor.ports import Ports, wall_clock_ms
 from executor.service import Executor
@@ -58,6 +59,8 @@ class World:
         self.vectors = fake.MemoryVectors(self.store)
         self.producer = MemoryProducer(self.broker)
         self.embeddings = fake.MemoryEmbeddingCache(self.store, model_name="minilm")
+        self.answers = MemorySemanticCache(self.store)
+        self.values = fake.MemoryValues(self.store)
         self.executors: list[Executor] = []
         self.commands = 0
 
@@ -67,9 +70,12 @@ class World:
             "producer": self.producer,
             "ledger": fake.MemoryLedger(self.store),
             "leases": fake.MemoryLeases(self.store, life_ms=1_000),
+            "sweep_leases": fake.MemoryLeases(self.store, life_ms=1_000),
             "blobs": fake.MemoryAsyncBlobs(self.store),
             "vectors": fake.MemoryAsyncVectors(self.store),
             "embeddings": self.embeddings,
+            "answers": self.answers,
+            "values": self.values,
             "engines": self.engines,
             **changes,
         }
@@ -77,7 +83,8 @@ class World:
 
     async def start(self, ports: Ports | None = None, **settings: Any) -> Executor:
         engines = tuple(EngineSettings(name=name, url="http://unused", pool=POOL) for name in self.engines)
-        values = {"engines": engines, "lease_ms": 1_000, "backoff_ms": 1, "drain_s": 5, "telemetry_ms": 100, **settings}
+        values = {"lease_ms": 1_000, "backoff_ms": 1, "drain_s": 5, "telemetry_ms": 100, "readiness_probe": False}
+        values = {**values, "engines": engines, **settings}
         tree = ExecutorTree(redis=RedisSettings(pool="main"), executor=ExecutorSettings(**values))
         executor = Executor(tree, ports or self.ports())
         self.executors.append(executor)
@@ -173,7 +180,7 @@ class World:
         )
         return found[0]
 
-    async def until(self, condition: Callable[[], Any], seconds: float = 15) -> Any:
+    async def until(self, condition: Callable[[], Any], seconds: float = 60) -> Any:
         """Waits for a condition to hold and returns its value."""
         deadline = time.monotonic() + seconds
         while True:
