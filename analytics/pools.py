@@ -34,12 +34,15 @@ def for_redis(envelope: bytes, redis_pool: str) -> bytes | None:
     tag = tag_of(envelope)
     if tag in (Tag.REWARDED, Tag.ANSWER):
         return seal(Tag(tag), redis_pool, body_of(envelope))
-    if tag != Tag.PARTIAL:
+    return None if scope_of_queries(envelope) is None else seal(Tag.PARTIAL, redis_pool, body_of(envelope))
+
+
+def scope_of_queries(envelope: bytes) -> str | None:
+    """The scope of a PARTIAL with totals of queries; None for every other envelope."""
+    if tag_of(envelope) != Tag.PARTIAL:
         return None
-    body = body_of(envelope)
-    if msgspec.msgpack.decode(body, type=_Head).dimension != "query":
-        return None
-    return seal(Tag.PARTIAL, redis_pool, body)
+    head = msgspec.msgpack.decode(body_of(envelope), type=_Head)
+    return head.scope if head.dimension == "query" else None
 
 
 def envelope_key(name: str) -> str:

@@ -10,13 +10,19 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
+import numpy as np
+
+from analytics.clustered import QueryVector
 from analytics.envelopes import Embedded, EmbedRequest
 from connectors.encoders.base import Encoder
 from connectors.redis.base import Blobs, Vector, Vectors
 from connectors.settings import EncoderSettings, RedisSettings
 from schemas.errors import StokerError
 
+VECTOR_TYPE = np.dtype("<f4")
+"""How a vector goes to the clusters."""
 PAUSE_MS = 1_000
 """After a failure Redis is left alone for so long: each attempt could block the stream for its time-out."""
 
@@ -39,6 +45,13 @@ class EmbedConfig:
     stale_ms: int
 
 
+class Stored(NamedTuple):
+    """A query whose text and vector are in Redis now, as the planner and as its scope's clusters hear of it."""
+
+    embedded: Embedded
+    vector: QueryVector
+
+
 class Embedder:
     """Encoder, Redis and the little that is remembered about its failures.
 
@@ -54,7 +67,7 @@ class Embedder:
         self._blobs = blobs
         self._closed_until_ms = 0
 
-    def embed(self, requests: Sequence[EmbedRequest], now_ms: int) -> list[Embedded]:
+    def embed(self, requests: Sequence[EmbedRequest], now_ms: int) -> list[Stored]:
         """Embeds what has no vector yet; stores text and vector of all, whose life begins anew.
 
         Args:
@@ -89,22 +102,26 @@ class Embedder:
             for request, vector in zip(requests, matrix, strict=True):
                 vectors[request.scope][request.query] = vector
 
-    def _stored(self, scope: str, wanted: dict[str, EmbedRequest], vectors: dict[str, Vector]) -> list[Embedded]:
+    def _stored(self, scope: str, wanted: dict[str, EmbedRequest], vectors: dict[str, Vector]) -> list[Stored]:
         texts = {query: request.text.encode() for query, request in wanted.items()}
         self._blobs.put(scope, texts, self._config.life_ms)
         self._vectors.put(scope, self._encoder.fingerprint, vectors, self._config.life_ms)
-        return [
-            Embedded(
-                scope=scope,
-                query=query,
-                fingerprint=self._encoder.fingerprint,
-                dimension=self._encoder.dimension,
-                text_bytes=len(texts[query]),
-                at_ms=request.at_ms,
-                trigger=request.trigger,
-            )
-            for query, request in wanted.items()
-        ]
+        return [self._told(request, len(texts[query]), vectors[query]) for query, request in wanted.items()]
+
+    def _told(self, request: EmbedRequest, text_bytes: int, vector: Vector) -> Stored:
+        scope, query, fingerprint = request.scope, request.query, self._encoder.fingerprint
+        embedded = Embedded(
+            scope=scope,
+            query=query,
+            fingerprint=fingerprint,
+            dimension=self._encoder.dimension,
+            text_bytes=text_bytes,
+            at_ms=request.at_ms,
+            trigger=request.trigger,
+        )
+        return Stored(
+            embedded, QueryVector(scope, query, fingerprint, vector.astype(VECTOR_TYPE).tobytes(), request.at_ms)
+        )
 
 
 @cache

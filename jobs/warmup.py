@@ -40,6 +40,7 @@ def build(env: Any, settings: JobSettings) -> None:
     from pyflink.common import Types
 
     from jobs.operators import tags
+    from jobs.operators.cluster import ClusterOperator
     from jobs.operators.demand import DemandOperator
     from jobs.operators.embed import EmbedOperator
     from jobs.operators.exits import Exits
@@ -78,17 +79,23 @@ def build(env: Any, settings: JobSettings) -> None:
     embed = route.get_side_output(tags.EMBEDS).key_by(embed_key, Types.INT()).process(EmbedOperator(config), data)
     embed = embed.uid("embed").name("embed")
 
+    for_cluster = embed.get_side_output(tags.VECTORS).union(route.get_side_output(tags.COUNTS))
+    cluster = for_cluster.key_by(key_of, Types.STRING()).process(ClusterOperator(config), data)
+    cluster = cluster.uid("cluster").name("cluster")
+
     turns, prompted = ingest.get_side_output(tags.TURNS), ingest.get_side_output(tags.PROMPTED)
     session = turns.key_by(key_of, Types.STRING()).process(SessionOperator(config), data)
     session = session.uid("session").name("session")
     prompts = prompted.key_by(key_of, Types.STRING()).process(PromptsOperator(config), data)
     prompts = prompts.uid("prompts").name("prompts")
 
-    for_plan = route.union(prefix, embed, session, prompts, ingest.get_side_output(tags.CONTROL))
+    for_plan = route.union(prefix, embed, cluster, session, prompts, ingest.get_side_output(tags.CONTROL))
     plan = for_plan.key_by(key_of, Types.STRING()).connect(policy).process(PlanOperator(config), data)
     exits = plan.uid("plan").name("plan").process(Exits(), row).uid("exits").name("exits")
 
-    insights = route.get_side_output(tags.INSIGHTS).union(exits.get_side_output(tags.INSIGHTS))
+    insights = route.get_side_output(tags.INSIGHTS).union(
+        cluster.get_side_output(tags.INSIGHTS), exits.get_side_output(tags.INSIGHTS)
+    )
     dead = ingest.get_side_output(tags.DEAD).union(gate.get_side_output(tags.DEAD))
     exits.sink_to(sink(kafka, COMMANDS)).uid("commands").name("commands")
     insights.sink_to(sink(kafka, INSIGHTS)).uid("insights").name("insights")

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from pyflink.datastream import KeyedProcessFunction, RuntimeContext
 
 from analytics.envelopes import EmbedRequest, Tag, open_as, seal
 from jobs import metrics
-from jobs.embedding import open_embedder
+from jobs.embedding import Stored, open_embedder
+from jobs.operators.tags import VECTORS
 from jobs.settings import JobSettings
 from jobs.state import open_list
 
 
 class EmbedOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped base
-    """Embedding requests in, `Embedded` envelopes for the Redis pool out. Every waiting request is in state.
+    """Embedding requests in, `Embedded` envelopes for the Redis pool out, and by the side the vectors for the clusters.
+
+    Every waiting request is in state.
 
     Args:
         settings: the JSON of the job's settings.
@@ -35,7 +39,7 @@ class EmbedOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped base
         self._embedded = group.counter(metrics.EMBEDDED)
         self._dropped = group.counter(metrics.EMBEDS_DROPPED)
 
-    def process_element(self, value: bytes, ctx: KeyedProcessFunction.Context) -> Sequence[bytes]:
+    def process_element(self, value: bytes, ctx: KeyedProcessFunction.Context) -> Sequence[Any]:
         """One request: the first of a batch sets the timer, the last one flushes."""
         key = int(ctx.get_current_key())
         waiting = self._count.get(key)
@@ -50,12 +54,12 @@ class EmbedOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped base
             timers.register_processing_time_timer(timers.current_processing_time() + self._config.wait_ms)
         return ()
 
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Sequence[bytes]:
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Sequence[Any]:
         """The oldest request has waited long enough."""
         del timestamp
         return self._flush(int(ctx.get_current_key()), ctx.timer_service().current_processing_time())
 
-    def _flush(self, key: int, now_ms: int) -> Sequence[bytes]:
+    def _flush(self, key: int, now_ms: int) -> Sequence[Any]:
         requests = [open_as(bytes(envelope), EmbedRequest) for envelope in self._waiting.get() or ()]
         self._waiting.clear()
         self._count[key] = 0
@@ -64,4 +68,9 @@ class EmbedOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped base
         done = self._embedder.embed(requests, now_ms)
         self._embedded.inc(len(done))
         self._dropped.inc(len({(r.scope, r.query) for r in requests}) - len(done))
-        return [seal(Tag.EMBEDDED, self._pool, embedded) for embedded in done]
+        return list(self._envelopes(done))
+
+    def _envelopes(self, done: Sequence[Stored]) -> Iterator[Any]:
+        for embedded, vector in done:
+            yield seal(Tag.EMBEDDED, self._pool, embedded)
+            yield VECTORS, seal(Tag.VECTOR, vector.scope, vector)

@@ -7,10 +7,10 @@ from typing import Any
 
 from pyflink.datastream import ProcessFunction, RuntimeContext
 
-from analytics.envelopes import Tag, body_of, key_of, tag_of
-from analytics.pools import for_redis
+from analytics.envelopes import Tag, body_of, key_of, seal, tag_of
+from analytics.pools import for_redis, scope_of_queries
 from jobs import metrics
-from jobs.operators.tags import DELTAS, EMBEDS, INSIGHTS
+from jobs.operators.tags import COUNTS, DELTAS, EMBEDS, INSIGHTS
 from jobs.streams import keyed
 
 _FOR_PLAN = frozenset({Tag.PARTIAL, Tag.REWARDED, Tag.ANSWER})
@@ -18,6 +18,8 @@ _FOR_PLAN = frozenset({Tag.PARTIAL, Tag.REWARDED, Tag.ANSWER})
 
 class Route(ProcessFunction):  # type: ignore[misc]  # untyped base
     """Partials, rewards and answers go on to plan; deltas, embedding requests and insights leave by the side.
+
+    Totals of queries go to their scope's clusters as well.
 
     Args:
         redis_pool: whose planner gets the totals of queries, of whatever pool, and what was judged.
@@ -36,6 +38,9 @@ class Route(ProcessFunction):  # type: ignore[misc]  # untyped base
         tag = tag_of(value)
         if tag in _FOR_PLAN:
             yield for_redis(value, self._redis_pool) or value
+            scope = scope_of_queries(value)
+            if scope is not None:
+                yield COUNTS, seal(Tag.PARTIAL, scope, body_of(value))
         elif tag == Tag.DELTA:
             yield DELTAS, value
         elif tag == Tag.EMBED:

@@ -35,18 +35,27 @@ def test_text_and_vector_of_each_query_lie_in_its_own_scope() -> None:
     store, encoder = MemoryStore(), FakeEncoder()
     embedder = Embedder(CONFIG, encoder, MemoryVectors(store), MemoryBlobs(store))
     done = embedder.embed([request("a", "q1"), request("b", "q1", "another text"), request("a", "q2")], now_ms=0)
-    assert {(each.scope, each.query, each.text_bytes) for each in done} == {
+    assert {(each.scope, each.query, each.text_bytes) for each, _ in done} == {
         ("a", "q1", 10),
         ("a", "q2", 10),
         ("b", "q1", 12),
     }
-    assert {each.fingerprint for each in done} == {encoder.fingerprint}
+    assert {each.fingerprint for each, _ in done} == {encoder.fingerprint}
+    for each, told in done:
+        assert (told.scope, told.query, told.fingerprint, told.at_ms) == (
+            each.scope,
+            each.query,
+            each.fingerprint,
+            1_000,
+        )
     vectors = MemoryVectors(store)
     first = vectors.get("a", encoder.fingerprint, ["q1", "q2"])
     assert set(first) == {"q1", "q2"}
     assert (first["q1"] == encoder.encode(["text of q1"])[0]).all()
     assert (vectors.get("b", encoder.fingerprint, ["q1"])["q1"] == encoder.encode(["another text"])[0]).all()
     assert MemoryBlobs(store).get("b", ["q1"]) == {"q1": b"another text"}
+    told = {(vector.scope, vector.query): vector.vector for _, vector in done}
+    assert told["b", "q1"] == encoder.encode(["another text"])[0].astype("<f4").tobytes()
 
 
 def test_a_query_asked_for_twice_is_encoded_once() -> None:

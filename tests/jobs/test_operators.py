@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from analytics.clustered import QueryVector
 from analytics.demand import Demand
 from analytics.envelopes import Embedded, EmbedRequest, Partial, PrefixDelta, Tag, key_of, open_as, seal, tag_of
 from analytics.facts import shard_of
@@ -23,7 +24,7 @@ from jobs.operators.plan import PlanOperator
 from jobs.operators.policy import PolicyGate
 from jobs.operators.prefix import PrefixOperator
 from jobs.operators.route import Route
-from jobs.operators.tags import CONTROL, DEAD, DELTAS, EMBEDS, INSIGHTS
+from jobs.operators.tags import CONTROL, COUNTS, DEAD, DELTAS, EMBEDS, INSIGHTS, VECTORS
 from jobs.settings import JobSettings
 from jobs.state import open_log_store
 from jobs.tallies import Tallies
@@ -158,9 +159,10 @@ def test_route_sends_each_envelope_where_its_tag_says() -> None:
     def routed(envelope: bytes) -> list[Any]:
         return list(operator.process_element(envelope, None))
 
-    (query,) = routed(partial)
+    query, (counts, copy) = routed(partial)
     assert key_of(query) == POOL
     assert open_as(query, Partial).pool == "gpu"
+    assert (counts, key_of(copy), open_as(copy, Partial)) == (COUNTS, "s", open_as(partial, Partial))
     assert routed(adapters) == [adapters]
     assert routed(delta) == [(DELTAS, delta)]
     assert routed(request) == [(EMBEDS, request)]
@@ -193,8 +195,12 @@ def test_embed_waits_for_company_and_flushes_a_full_batch_at_once(monkeypatch: p
         timers += context.processing_timers
     assert timers == [START_MS + 10]
     done = operator.process_element(wanted(15), Context(backend, 0, wall_ms=START_MS + 5))
-    assert {key_of(envelope) for envelope in done} == {POOL}
-    assert [open_as(envelope, Embedded).query for envelope in done] == [f"{index:032x}" for index in range(16)]
+    told = [envelope for envelope in done if isinstance(envelope, bytes)]
+    assert {key_of(envelope) for envelope in told} == {POOL}
+    assert [open_as(envelope, Embedded).query for envelope in told] == [f"{index:032x}" for index in range(16)]
+    vectors = [envelope for envelope in done if not isinstance(envelope, bytes)]
+    assert {(tag, key_of(envelope)) for tag, envelope in vectors} == {(VECTORS, "s")}
+    assert [open_as(envelope, QueryVector).query for _, envelope in vectors] == [f"{index:032x}" for index in range(16)]
     assert operator.on_timer(timers[0], Context(backend, 0, wall_ms=timers[0])) == ()
 
 
@@ -206,7 +212,8 @@ def test_embed_finds_its_waiting_requests_again_after_a_restart(monkeypatch: pyt
     context = Context(backend, 0, wall_ms=START_MS + 5)
     assert restored.process_element(wanted(2), context) == ()
     assert context.processing_timers == []  # Flink has restored the first one's
-    assert len(restored.on_timer(START_MS + 10, Context(backend, 0, wall_ms=START_MS + 10))) == 2
+    done = restored.on_timer(START_MS + 10, Context(backend, 0, wall_ms=START_MS + 10))
+    assert sum(isinstance(envelope, bytes) for envelope in done) == 2
     assert encoder.texts_encoded == 2
     assert backend.counters["stoker_embedded"].count == 2
 

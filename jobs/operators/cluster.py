@@ -1,0 +1,77 @@
+"""Operator 5: one `ScopeClusters` per scope."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyflink.datastream import KeyedProcessFunction, RuntimeContext
+
+from analytics.clustered import QueryVector
+from analytics.envelopes import Partial, Tag, body_of, key_of, open_as, tag_of
+from analytics.scope_clusters import ScopeClusters
+from jobs.operators.tags import INSIGHTS
+from jobs.settings import JobSettings
+from jobs.state import Marker, check_marker, open_map_store, open_marker
+from jobs.streams import keyed
+from jobs.timers import Alarms
+
+
+class ClusterOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped base
+    """Vectors and totals of queries in; groups out, for the planner and as insights by the side.
+
+    Args:
+        settings: the JSON of the job's settings.
+    """
+
+    def __init__(self, settings: str) -> None:
+        self._settings = settings
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Opens state; live clusters are caches of it."""
+        settings = JobSettings.from_json(self._settings)
+        self._config = settings.clusters()
+        self._marker = Marker(settings.warmup.shards)
+        self._marker_state = open_marker(runtime_context)
+        self._store = open_map_store(runtime_context)
+        self._alarms = Alarms()
+        self._live: dict[str, ScopeClusters] = {}
+
+    def _clusters(self, scope: str) -> ScopeClusters:
+        found = self._live.get(scope)
+        if found is None:
+            check_marker(self._marker_state, self._marker)
+            found = self._live[scope] = ScopeClusters(self._config, self._store)
+        return found
+
+    def process_element(self, value: bytes, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
+        """One vector, or the totals of one pane and shard."""
+        scope = key_of(value)
+        clusters = self._clusters(scope)
+        if tag_of(value) == Tag.VECTOR:
+            clusters.on_vector(open_as(value, QueryVector))
+        else:
+            clusters.on_counts(open_as(value, Partial))
+        self._alarms.arm(scope, clusters.next_timer_ms, ctx.timer_service())
+        self._let_go(scope, clusters)
+        yield from ()
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Any]:
+        """A stride."""
+        scope = str(ctx.get_current_key())
+        clusters = self._clusters(scope)
+        out: list[bytes] = []
+        if Alarms.due(timestamp, clusters.next_timer_ms):
+            out = clusters.on_timer(timestamp)
+            self._alarms.arm(scope, clusters.next_timer_ms, ctx.timer_service())
+        self._let_go(scope, clusters)
+        for envelope in out:
+            if tag_of(envelope) == Tag.INSIGHT:
+                yield INSIGHTS, keyed(key_of(envelope), body_of(envelope))
+            else:
+                yield envelope
+
+    def _let_go(self, scope: str, clusters: ScopeClusters) -> None:
+        if clusters.blank:
+            del self._live[scope]
+            self._marker_state.clear()
