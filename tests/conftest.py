@@ -23,6 +23,8 @@ from stoker.stack.redis import Redis, RedisConfig
 from stoker.stack.topics import create_topics
 
 Service = TypeVar("Service")
+READY_S = 300.0
+"""For a service to start on a machine that is overloaded."""
 
 
 def _started(make: Callable[[], Service]) -> Service:
@@ -49,7 +51,7 @@ def kafka_server(stack_state: StateFolder) -> Iterator[Kafka]:
     def start() -> Kafka:
         config = KafkaConfig(ports.free_port(), ports.free_port(), heap_mb=384)
         kafka = Kafka(config, stack_state)
-        kafka.start()
+        kafka.start(READY_S)
         create_topics(kafka.bootstrap)
         return kafka
 
@@ -70,7 +72,7 @@ def redis_server(stack_state: StateFolder) -> Iterator[Redis]:
 
     def start() -> Redis:
         redis = Redis(RedisConfig(ports.free_port()), stack_state)
-        redis.start()
+        redis.start(READY_S)
         return redis
 
     redis = _started(start)

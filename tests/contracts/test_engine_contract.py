@@ -28,7 +28,7 @@ from connectors.engines.vllm import VllmEngine
 from schemas.errors import RefusedCommand, TransientFault
 from stoker.simulator.process import RunningSimulator, simulator
 
-DEADLINE_S = 20.0
+DEADLINE_S = 120.0
 URL = os.environ.get("STOKER_VLLM_URL")
 
 

@@ -24,7 +24,7 @@ from connectors.settings import KafkaSettings
 from schemas.errors import RefusedCommand, StackFault, TransientFault
 from schemas.topics import HOUR_MS, MAX_MESSAGE_BYTES, MAX_TIMESTAMP_AHEAD_MS, Topic
 
-DEADLINE_S = 60
+DEADLINE_S = 180
 
 
 class Cluster:

@@ -18,7 +18,7 @@ from schemas.canonical import outcome_id
 from stoker.stack.process import Process, sweep
 from tests.e2e.asking import TENANTS
 from tests.executor.town import Town
-from tests.jobs.deployment import Deployment, bound_future_stamps, paced
+from tests.jobs.deployment import LATENESS_MS, Deployment, paced
 from tests.jobs.traffic import Mix
 
 TIME_SCALE = 10.0
@@ -45,14 +45,13 @@ class Whole:
 
     def __init__(self, bootstrap: str, redis_url: str, folder: Path, encoder: Path) -> None:
         self.town = Town(bootstrap, redis_url, folder, ["--prefill-ms-per-token", "2"])
-        bound_future_stamps(bootstrap, self.town.kafka.topic_prefix, TIME_SCALE)
         settings = JobSettings(
             kafka=self.town.kafka,
             redis=RedisSettings(url=redis_url),
             encoder=EncoderSettings(model=encoder),
             scopes=ScopeSettings(tenants={tenant: tenant for tenant in TENANTS}),
             time_scale=TIME_SCALE,
-            warmup=WarmupSettings(idle_ms=2_000),
+            warmup=WarmupSettings(idle_ms=2_000, lateness_ms=round(LATENESS_MS * TIME_SCALE)),
         )
         self.job = Job(settings, self.town.state)
         self.executor: Process | None = None

@@ -35,14 +35,14 @@ def test_killed_at_each_step_it_comes_back_right(town: Town, step: FailPoint) ->
     commands = [town.warm() for _ in range(3)] + [town.embed()]
     victim = town.executor(failpoint=step, wait=False)
     town.send(*commands)
-    until(lambda: victim.pid is None, 120)
+    until(lambda: victim.pid is None)
     child = victim._child
     assert child is not None
     assert child.returncode == -9, victim.tail()
     survivor = town.executor(wait=False)
     try:
-        outcomes = town.settled(commands, 120)
-        until(lambda: town.uncommitted() == 0, 60)
+        outcomes = town.settled(commands)
+        until(lambda: town.uncommitted() == 0)
         outcomes = town.settled(commands)
         for found in outcomes.values():
             assert {outcome.status for outcome in found} == {"applied"}, found

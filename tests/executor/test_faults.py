@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from town import Town, fault_rounds, until
+from town import PATIENCE_S, Town, fault_rounds, until
 
 from connectors.redis import sync_client
 from connectors.settings import RedisSettings
@@ -27,7 +27,7 @@ TOKENS = 112
 def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Redis, Path]]:
     folder = tmp_path_factory.mktemp("redis")
     redis = Redis(RedisConfig(ports.free_port()), StateFolder.at(folder))
-    redis.start()
+    redis.start(PATIENCE_S)
     yield redis, folder
     redis.stop()
 
@@ -63,8 +63,8 @@ def trickle(town: Town, chance: random.Random, count: int = 20) -> list[WarmupCo
 
 def check(town: Town, commands: list[WarmupCommand], created: bool = True) -> None:
     """One terminal outcome for each command and replica, everything committed, no token created twice."""
-    town.settled(commands, 150)
-    until(lambda: town.uncommitted() == 0, 90)
+    town.settled(commands)
+    until(lambda: town.uncommitted() == 0)
     outcomes = town.settled(commands)
     for found in outcomes.values():
         assert len({outcome.status for outcome in found}) == 1, found
@@ -77,7 +77,7 @@ def check(town: Town, commands: list[WarmupCommand], created: bool = True) -> No
 def test_executors_killed_at_random(city: Town, chance: random.Random) -> None:
     commands: list[WarmupCommand] = []
     running = [city.executor(wait=False) for _ in range(2)]
-    until(lambda: all(city.readyz(process) for process in running), 150)
+    until(lambda: all(city.readyz(process) for process in running))
     for _ in range(fault_rounds()):
         commands += trickle(city, chance)
         time.sleep(chance.uniform(0.0, 1.0))
@@ -104,8 +104,8 @@ def test_redis_killed_at_random(city: Town, own_redis, chance: random.Random, wi
         if not with_data:
             shutil.rmtree(folder / "data" / "redis", ignore_errors=True)
             (folder / "data" / "redis").mkdir(parents=True, exist_ok=True)
-        redis.start()
-        until(lambda: city.readyz(process), 60)
+        redis.start(PATIENCE_S)
+        until(lambda: city.readyz(process))
         city.send(*commands[:5])
         check(city, commands)
         assert all(len(found) == 1 for found in city.settled(commands).values())
@@ -120,7 +120,7 @@ def test_a_redis_that_refuses_the_login_ends_the_process_with_a_sentence(city: T
         client.config_set("requirepass", "changed")
         client.execute_command("AUTH", "changed")
         client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-        until(lambda: process.pid is None, 60)
+        until(lambda: process.pid is None)
     finally:
         client.config_set("requirepass", "")
         client.close()
@@ -141,14 +141,14 @@ def test_an_engine_killed_is_lost_and_comes_back(city: Town) -> None:
             mine = [s for s in states if (s.target_key, s.replica) == (command.target_key, name)]
             return [state.resident_tokens for state in sorted(mine, key=lambda state: state.seq)]
 
-        until(lambda told=told: told() and told()[-1], 30)
+        until(lambda told=told: told() and told()[-1])
         engine.process.kill()
         during = city.warm(replicas=[name])
         city.send(during)
         time.sleep(0.5)
-        engine.start()
+        engine.start(PATIENCE_S)
         (found,) = city.settled([during]).values()
         assert found[-1].status == "applied"
-        until(lambda told=told: told()[-1] == 0, 30)
+        until(lambda told=told: told()[-1] == 0)
         assert city.created(during) == {name: TOKENS}
     process.stop()

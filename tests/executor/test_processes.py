@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import signal
-import time
 
 import pytest
-from town import Town, until
+from town import PATIENCE_S, Town, until
 
-from schemas import ReplicaSample, Residency, decode, topics
+from schemas import ReplicaSample, Residency, WarmupCommand, decode, topics
 
 pytestmark = pytest.mark.service
 
@@ -24,7 +23,7 @@ def test_two_executors_share_a_pool(executors: Town) -> None:
     town = executors
     processes = [town.executor(wait=False) for _ in range(2)]
     for process in processes:
-        process.wait_ready(lambda process=process: town.readyz(process), 150)
+        process.wait_ready(lambda process=process: town.readyz(process), PATIENCE_S)
     commands = [town.warm() for _ in range(40)] + [town.embed() for _ in range(20)]
     town.send(*commands)
     outcomes = town.settled(commands)
@@ -46,7 +45,7 @@ def test_two_executors_share_a_pool(executors: Town) -> None:
         states = [decode(value, Residency) for value in town.records(topics.RESIDENCY)]
         return {(state.target_key, state.replica) for state in states if state.resident_tokens}
 
-    until(lambda: warmed <= resident(), 30)
+    until(lambda: warmed <= resident())
     samples = [decode(value, ReplicaSample) for value in town.records(topics.TELEMETRY)]
     assert {sample.replica for sample in samples if sample.state == "ready"} == set(town.engines)
 
@@ -58,7 +57,7 @@ def test_sigterm_drains_and_leaves_the_rest_to_the_next(executors: Town) -> None
     town.send(*commands)
     until(lambda: any(o.command_id == commands[0].command_id for o in town.outcomes()))
     first.signal(signal.SIGTERM)
-    until(lambda: first.pid is None, 30)
+    until(lambda: first.pid is None)
     town.executor()
     outcomes = town.settled(commands)
     assert all(len(found) == 1 for found in outcomes.values())
@@ -66,24 +65,23 @@ def test_sigterm_drains_and_leaves_the_rest_to_the_next(executors: Town) -> None
     until(lambda: town.uncommitted() == 0)
 
 
-def test_a_freeze_is_enforced_within_a_second(executors: Town) -> None:
+def test_a_freeze_is_enforced_and_taken_back(executors: Town) -> None:
+    """That it takes less than a second is seen where no machine is slow: test_service."""
     town = executors
     town.executor()
-    before = town.warm()
-    town.send(before)
-    town.settled([before])
+
+    def ends(command: WarmupCommand) -> set[tuple[str, str]]:
+        town.send(command)
+        return {(found[0].status, found[0].reason) for found in town.settled([command]).values()}
+
+    assert ends(town.warm()) == {("applied", "done")}
     town.policy("freeze", 1, frozen=True, reason="test")
-    time.sleep(1)
+    until(lambda: ends(town.warm()) == {("rejected", "frozen")})
     frozen = town.warm()
-    town.send(frozen)
-    found = [outcomes[0] for outcomes in town.settled([frozen]).values()]
-    assert {(outcome.status, outcome.reason) for outcome in found} == {("rejected", "frozen")}
+    assert ends(frozen) == {("rejected", "frozen")}
     assert set(town.created(frozen).values()) == {0}
     town.policy("freeze", 2, frozen=False)
-    time.sleep(1)
-    after = town.warm()
-    town.send(after)
-    assert {found[0].status for found in town.settled([after]).values()} == {"applied"}
+    until(lambda: ends(town.warm()) == {("applied", "done")})
 
 
 def test_a_reset_of_the_engine_is_told_as_lost(executors: Town) -> None:
@@ -102,10 +100,10 @@ def test_a_reset_of_the_engine_is_told_as_lost(executors: Town) -> None:
         return [state.resident_tokens for state in sorted(mine, key=lambda state: state.seq)]
 
     until(lambda: told() and told()[-1])
-    httpx.post(f"{town.engines[name].config.url}/reset_prefix_cache", timeout=5, trust_env=False)
+    httpx.post(f"{town.engines[name].config.url}/reset_prefix_cache", timeout=60, trust_env=False)
     # As with vLLM, the event goes out with the next block that is stored.
     town.send(town.warm())
-    until(lambda: told()[-1] == 0, 30)
+    until(lambda: told()[-1] == 0)
 
 
 def test_ctrl_c_drains_too(executors: Town) -> None:
@@ -113,6 +111,6 @@ def test_ctrl_c_drains_too(executors: Town) -> None:
     process = town.executor()
     child = process._child
     process.signal(signal.SIGINT)
-    until(lambda: process.pid is None, 30)
+    until(lambda: process.pid is None)
     assert child is not None
     assert child.returncode == 130

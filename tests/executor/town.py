@@ -40,6 +40,8 @@ from stoker.stack.topics import create_topics
 SCOPE = "acme"
 FINGERPRINT = "f" * 32
 WORDS = 60
+PATIENCE_S = 240.0
+"""Less than the life of a command, 300 s: what has expired is no longer applied."""
 
 
 class Town:
@@ -67,7 +69,7 @@ class Town:
         for engine in self.engines.values():
             engine.launch()
         for engine in self.engines.values():
-            engine.process.wait_ready(engine.ready, 120)
+            engine.process.wait_ready(engine.ready, PATIENCE_S)
         self.producer = KafkaRecordProducer(self.kafka)
         redis = sync_client(RedisSettings(url=redis_url))
         self.blobs, self.vectors = RedisBlobs(redis), RedisVectors(redis)
@@ -96,7 +98,7 @@ class Town:
         process.start([sys.executable, "-m", "executor", "--config", str(config)], env)
         self.executors.append(process)
         if wait:
-            process.wait_ready(lambda: self.readyz(process), 150)
+            process.wait_ready(lambda: self.readyz(process), PATIENCE_S)
         return process
 
     def readyz(self, process: Process) -> bool:
@@ -175,7 +177,7 @@ class Town:
     def outcomes(self) -> list[WarmupOutcome]:
         return [decode(value, WarmupOutcome) for value in self.records(topics.OUTCOMES)]
 
-    def settled(self, commands: Sequence[WarmupCommand], seconds: float = 90) -> dict[str, list[WarmupOutcome]]:
+    def settled(self, commands: Sequence[WarmupCommand], seconds: float = PATIENCE_S) -> dict[str, list[WarmupOutcome]]:
         """Outcomes by outcome id, once every command has one on each of its replicas."""
         wanted = {
             (command.command_id, replica)
@@ -198,7 +200,7 @@ class Town:
         found = {}
         for name in command.replicas.names or ():
             url = f"{self.engines[name].config.url}/sim/ledger"
-            entries: list[dict[str, Any]] = httpx.get(url, timeout=5, trust_env=False).json()
+            entries: list[dict[str, Any]] = httpx.get(url, timeout=60, trust_env=False).json()
             mine = [entry for entry in entries if command.command_id in entry["request_id"]]
             found[name] = sum(entry["created_tokens"] for entry in mine)
         return found
@@ -214,7 +216,7 @@ class Town:
         return left
 
 
-def until(condition: Callable[[], Any], seconds: float = 60, pause_s: float = 0.2) -> Any:
+def until(condition: Callable[[], Any], seconds: float = PATIENCE_S, pause_s: float = 0.2) -> Any:
     """Waits for a condition to hold and returns its value."""
     deadline = time.monotonic() + seconds
     while True:

@@ -10,6 +10,7 @@ from typing import Any
 
 from analytics.envelopes import key_of
 from analytics.facts import shard_of
+from jobs.operators.cluster import ClusterOperator
 from jobs.operators.demand import DemandOperator
 from jobs.operators.embed import EmbedOperator
 from jobs.operators.exits import Exits
@@ -17,7 +18,7 @@ from jobs.operators.ingest import IngestOperator
 from jobs.operators.plan import PlanOperator
 from jobs.operators.prefix import PrefixOperator
 from jobs.operators.route import Route
-from jobs.operators.tags import CONTROL, DELTAS, EMBEDS
+from jobs.operators.tags import CONTROL, COUNTS, DELTAS, EMBEDS, INSIGHTS, VECTORS
 from jobs.settings import JobSettings
 from schemas import WarmupCommand, decode
 from tests.jobs.flink_stand_in import Backend, Context
@@ -88,9 +89,19 @@ class Chain:
         self.route = Stage(lambda: Route(pool))
         self.prefix = Stage(lambda: PrefixOperator(config))
         self.embed = Stage(lambda: EmbedOperator(config))
+        self.cluster = Stage(lambda: ClusterOperator(config))
         self.plan = Stage(lambda: PlanOperator(config))
         self.exits = Stage(Exits)
-        self.stages = (self.ingest, self.demand, self.route, self.prefix, self.embed, self.plan, self.exits)
+        self.stages = (
+            self.ingest,
+            self.demand,
+            self.route,
+            self.prefix,
+            self.embed,
+            self.cluster,
+            self.plan,
+            self.exits,
+        )
         self._wall_ms = self._watermark_ms = self._newest_ms = 0
         self._arrivals: list[tuple[int, int, bytes, int]] = []
         self._arrived = self._answered = 0
@@ -133,6 +144,7 @@ class Chain:
         self._slid(self.demand.fire(self.demand.event_timers, *now))
         for candidates in self.prefix.fire(self.prefix.event_timers, *now):
             self._planned(candidates)
+        self._clustered(self.cluster.fire(self.cluster.event_timers, *now))
         self._leaves(self.plan.fire(self.plan.event_timers, *now))
 
     def _on_record(self, record: bytes, at_ms: int) -> None:
@@ -155,12 +167,27 @@ class Chain:
                     assert self.prefix.take(out[1], key_of(out[1]), *now) == []
                 elif out[0] is EMBEDS:
                     self._embedded(self.embed.take(out[1], self._embed_key(out[1]), *now))
+                elif out[0] is COUNTS:
+                    self._clustered(self.cluster.take(out[1], key_of(out[1]), *now))
                 else:
+                    assert out[0] is INSIGHTS, f"{out[0]}: connect it here as jobs.warmup does"
                     self.rows.append((out[1][0], out[1][1]))
 
-    def _embedded(self, envelopes: Iterable[bytes]) -> None:
-        for envelope in envelopes:
-            self._planned(envelope)
+    def _embedded(self, envelopes: Iterable[Any]) -> None:
+        for out in envelopes:
+            if isinstance(out, bytes):
+                self._planned(out)
+            else:
+                assert out[0] is VECTORS
+                self._clustered(self.cluster.take(out[1], key_of(out[1]), self._watermark_ms, self._wall_ms))
+
+    def _clustered(self, envelopes: Iterable[Any]) -> None:
+        for out in envelopes:
+            if isinstance(out, bytes):
+                self._planned(out)
+            else:
+                assert out[0] is INSIGHTS
+                self.rows.append((out[1][0], out[1][1]))
 
     def _embed_key(self, envelope: bytes) -> int:
         return zlib.crc32(key_of(envelope).encode()) % self.settings.warmup.embed_shards

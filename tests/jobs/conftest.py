@@ -11,7 +11,7 @@ from connectors.settings import EncoderSettings, KafkaSettings, RedisSettings
 from jobs.settings import JobSettings, WarmupSettings
 from stoker.stack.paths import StateFolder
 from stoker.stack.topics import create_topics
-from tests.jobs.deployment import Deployment, bound_future_stamps
+from tests.jobs.deployment import AHEAD_MS, LATENESS_MS, Deployment, bound_future_stamps
 
 TIME_SCALE = 10.0
 PREFIX = "jobs-"
@@ -19,15 +19,15 @@ PREFIX = "jobs-"
 
 @pytest.fixture(scope="session")
 def job_settings(kafka_bootstrap: str, redis_url: str, encoder_model: Path) -> JobSettings:
-    """Ten times as fast as the calendar, in topics of its own, whose bound on future stamps is as much smaller."""
+    """Ten times as fast as the calendar but for its patience with late events, in topics of its own."""
     create_topics(kafka_bootstrap, PREFIX)
-    bound_future_stamps(kafka_bootstrap, PREFIX, TIME_SCALE)
+    bound_future_stamps(kafka_bootstrap, PREFIX, AHEAD_MS)
     return JobSettings(
         kafka=KafkaSettings(bootstrap=kafka_bootstrap, topic_prefix=PREFIX),
         redis=RedisSettings(url=redis_url),
         encoder=EncoderSettings(model=encoder_model),
         time_scale=TIME_SCALE,
-        warmup=WarmupSettings(idle_ms=2_000),
+        warmup=WarmupSettings(idle_ms=2_000, lateness_ms=round(LATENESS_MS * TIME_SCALE)),
     )
 
 

@@ -10,18 +10,26 @@ from connectors.configuration import load
 from executor.settings import ExecutorTree
 from jobs.settings import JobSettings, load_settings
 from schemas import BrokenConfiguration
+from stoker.config import read
 
 
 def test_the_environment_goes_before_the_file_and_other_sections_are_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "stoker.toml"
-    file.write_text('time_scale = 10\n[warmup]\nshards = 8\n[scopes.tenants]\na = "b"\n[elsewhere]\nx = 1\n')
+    file.write_text('[warmup]\nshards = 8\n[scopes.tenants]\na = "b"\n[elsewhere]\nx = 1\n')
     monkeypatch.setenv("STOKER_WARMUP__SHARDS", "16")
     settings = load_settings(file)
     assert settings.warmup.shards == 16
-    assert settings.time_scale == load(ExecutorTree, file).time_scale == 10
     assert settings.ingest().scopes.scope_of("a") == "b"
+
+
+def test_one_time_scale_is_read_by_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "stoker.toml"
+    file.write_text("time_scale = 10\n[warmup]\nshards = 8\n")
+    assert load_settings(file).time_scale == load(ExecutorTree, file).time_scale == read(file).time_scale == 10
+    monkeypatch.setenv("STOKER_TIME_SCALE", "20")
+    assert load_settings(file).time_scale == load(ExecutorTree, file).time_scale == read(file).time_scale == 20
 
 
 def test_a_misspelled_key_is_named_with_the_nearest_known_one(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from schemas import Embedding, Policy, RequestEvent, RewardEvent, WarmupCommand,
 from schemas.canonical import query_sha256
 from schemas.topics import POLICY, REWARDS, TELEMETRY
 from stoker.bench.workload import Workload, WorkloadConfig
-from tests.jobs.deployment import Deployment, now_ms
+from tests.jobs.deployment import AHEAD_MS, Deployment, now_ms
 from tests.jobs.traffic import bad_requests
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
@@ -76,6 +76,7 @@ def test_bad_input_is_dead_lettered_with_reason_and_path_and_never_restarts_the_
     deployment.send(None, key=b"a tombstone")
     deployment.send(b'{"schema":"replica_sample/1"}', TELEMETRY)
     deployment.send(b"not json", POLICY, key=b"k")
+    deployment.flush()  # the broker refuses a batch as a whole: these two go alone
     deployment.send(b"x" * 5_000_000)
     deployment.send(encode(event), at_ms=now_ms() + 3_600_000)
     deployment.flush()
@@ -119,11 +120,10 @@ def test_a_thousand_warm_ups_change_no_window_total(deployment: Deployment) -> N
 
 def test_a_hostile_producer_with_future_stamps_makes_nobody_elses_event_late(deployment: Deployment) -> None:
     deployment.at(1)
-    bound_ms = 3_000
     honest, hostile = Workload(WorkloadConfig(seed=seed())), Workload(WorkloadConfig(seed=seed()))
     before = deployment.settle()
     for _ in range(100):
-        ahead_ms = now_ms() + bound_ms - 300
+        ahead_ms = now_ms() + AHEAD_MS - 1_000
         for partition in range(4):
             deployment.send(hostile.record(ahead_ms), at_ms=ahead_ms, partition=partition)
         deployment.flush()
@@ -173,14 +173,25 @@ def test_a_policy_reaches_the_running_job_and_an_older_version_does_not_undo_it(
         ask(deployment, query, "bob")
         deployment.flush()
 
+    known = set(deployment.outputs.dead)
+
+    def heard_of_policies() -> bool:
+        topic = deployment.settings.kafka.topic(POLICY)
+        letters = deployment.outputs.dead.items()
+        return any(name not in known and letter.source_topic == topic for name, letter in letters)
+
     tell(2, second_sight=False)
     tell(1, second_sight=True)
     silent = f"asked while it is off {uuid.uuid4().hex}"
-    # Nothing acknowledges a policy: ask new queries until one comes through after it was switched on again.
+    # Nothing acknowledges a policy: a bad one behind them, in the same partition, tells that they were read.
+    deployment.send(f"no policy {uuid.uuid4().hex}".encode(), POLICY, key=b"default/plan/test")
+    deployment.flush()
+    deployment.wait(heard_of_policies, "the dead letter of the bad policy")
     deployment.settle()
     twice(silent)
     deployment.settle()
     assert embedding_command(deployment, silent) is None
+    # From here on new queries are asked until one comes through.
     tell(3, second_sight=True)
     heard: list[str] = []
 

@@ -10,8 +10,8 @@ from typing import Protocol
 from schemas import DeadReason, RequestEvent, encode
 from stoker.bench.workload import Workload, WorkloadConfig
 
-LATE_BY_MS = 20_000
-"""Far beyond the lateness of the tests' time scale."""
+LATE_BY_MS = 600_000
+"""Far beyond the lateness of any test, and the time that a job may need to come back."""
 
 
 class Records(Protocol):

@@ -13,7 +13,7 @@ from connectors.engines import BlocksCleared, BlocksRemoved, EventSource, Gap, K
 from connectors.engines.kv_events import KvEventStream
 from stoker.simulator.events import EventPublisher, removed
 
-DEADLINE_S = 20.0
+DEADLINE_S = 120.0
 
 
 class Lossy:

@@ -18,14 +18,14 @@ from connectors.engines.vllm import VllmEngine
 from schemas.errors import RefusedCommand, StackFault, TransientFault
 from stoker.simulator.process import RunningSimulator, simulator, start_simulator, stop_process
 
-DEADLINE_S = 20.0
+DEADLINE_S = 120.0
 
 
 def test_a_wrong_flag_is_named() -> None:
     with pytest.raises(StackFault, match="max_cpu_loras"):
         start_simulator("--max-loras", "4", "--max-cpu-loras", "1")
     command = [sys.executable, "-m", "stoker.simulator", "--lora-modules", "nonsense"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, env={**os.environ, "PYTHONPATH": "."})
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": "."})
     assert ended.returncode == 2
     assert "NAME=PATH" in ended.stderr
 

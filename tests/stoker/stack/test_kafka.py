@@ -41,7 +41,7 @@ def test_a_record_from_the_future_is_refused(kafka_bootstrap: str) -> None:
     producer = KafkaProducer(bootstrap_servers=kafka_bootstrap)
     ahead_ms = int(time.time() * 1000) + 120_000
     with pytest.raises(KafkaError):
-        producer.send(REQUESTS.name, b"{}", timestamp_ms=ahead_ms).get(timeout=30)
+        producer.send(REQUESTS.name, b"{}", timestamp_ms=ahead_ms).get(timeout=120)
     producer.close()
 
 
@@ -50,7 +50,7 @@ def test_records_survive_a_killed_broker(kafka_server: Kafka) -> None:
 
     create_topics(kafka_server.bootstrap, "killed.")
     producer = KafkaProducer(bootstrap_servers=kafka_server.bootstrap)
-    producer.send("killed.llm.rewards", b"one").get(timeout=30)
+    producer.send("killed.llm.rewards", b"one").get(timeout=120)
     producer.close()
     kafka_server.process.kill()
     assert kafka_server.process.pid is None
@@ -59,7 +59,7 @@ def test_records_survive_a_killed_broker(kafka_server: Kafka) -> None:
         "killed.llm.rewards",
         bootstrap_servers=kafka_server.bootstrap,
         auto_offset_reset="earliest",
-        consumer_timeout_ms=20_000,
+        consumer_timeout_ms=120_000,
     )
     assert next(consumer).value == b"one"
     consumer.close()
