@@ -13,6 +13,7 @@ from schemas.request_event import Render, Segment
 AnnouncementKind = Literal["prompt", "model", "tokenizer", "template", "adapter", "event"]
 Strategy = Literal["full_snapshot", "hot_top_n", "full_model", "template", "sampled"]
 MAX_KEYS = 10_000
+MAX_TAGS = 32
 
 
 class Announcement(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="schema", tag="announcement/1"):
@@ -28,6 +29,7 @@ class Announcement(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
         model: the model that it is for; of a model change the new one.
         rank, sha256, source: of an adapter, as in the target.
         keys, loader, ttl_ms: of an event: business values to have ready, most wanted first.
+        tags: of a managed prompt, for people.
         strategy: what to warm of it, where it is not the one usual for its kind (`analytics.strategies`).
     """
 
@@ -50,6 +52,7 @@ class Announcement(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
     loader: Label = ""
     ttl_ms: Annotated[int, Meta(ge=1000, le=86_400_000)] = 900_000
     strategy: Strategy | None = None
+    tags: Annotated[tuple[Name, ...], Meta(max_length=MAX_TAGS)] = ()
     deleted: bool = False
 
     @property

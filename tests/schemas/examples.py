@@ -240,6 +240,7 @@ EXAMPLES: dict[str, msgspec.Struct] = {
         loader="prices",
         ttl_ms=600_000,
         strategy="template",
+        tags=("greeting",),
         deleted=True,
     ),
     "cluster": Cluster(
