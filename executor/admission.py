@@ -12,7 +12,7 @@ from typing import Literal
 
 from analytics.pools import is_redis
 from executor.outcomes import Ending
-from schemas import Adapter, Embedding, Model, OutcomeReason, Prefix, Target, WarmupCommand
+from schemas import Adapter, Embedding, Model, OutcomeReason, Prefix, Response, Target, Value, WarmupCommand
 from schemas.warmup_command import Action
 
 Seen = Literal["absent", "started", "ended"]
@@ -87,7 +87,11 @@ ON_ENGINES: Mapping[type[Target], frozenset[Action]] = {
     Adapter: frozenset({"load", "pin", "unload"}),
     Model: frozenset({"probe", "load", "wake"}),
 }
-IN_REDIS: Mapping[type[Target], frozenset[Action]] = {Embedding: frozenset({"warm"})}
+IN_REDIS: Mapping[type[Target], frozenset[Action]] = {
+    Embedding: frozenset({"warm"}),
+    Response: frozenset({"warm", "invalidate"}),
+    Value: frozenset({"warm"}),
+}
 """What can be done with each kind of target, in pools of engines and in Redis pools."""
 
 

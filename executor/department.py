@@ -6,7 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from connectors.kafka.base import Record
-from executor.apply import AdapterApplier, EmbeddingApplier, EngineApplier, ModelApplier, PrefixApplier
+from executor.apply import (
+    AdapterApplier,
+    EmbeddingApplier,
+    EngineApplier,
+    ModelApplier,
+    PrefixApplier,
+    ResponseApplier,
+    Source,
+    StoreApplier,
+    ValueApplier,
+)
 from executor.apply.patience import Patience
 from executor.commits import Place
 from executor.intake import Intake
@@ -16,9 +26,10 @@ from executor.pool import Pool, PoolTools
 from executor.quota import Quota, Rate, entry_rate, prefill_rate
 from executor.settle import Settler
 from executor.shared import Shared
+from executor.sweeper import Sweeper
 from executor.waiting import WaitingLine
 from executor.workers import Workers, WorkerTools
-from schemas import Adapter, Model, Prefix, Target, WarmupCommand, topics
+from schemas import Adapter, Embedding, Model, Prefix, Response, Target, Value, WarmupCommand, topics
 
 
 def group_of(pool: str) -> str:
@@ -61,6 +72,7 @@ class Department:
         self.pool = Pool(name, self._replicas, self._pool_tools(), line, self.settler, self.intake.tracker, remember)
         places = settings.redis_concurrency if self._is_redis else settings.concurrency
         self.workers = Workers(self._worker_tools(line), dict.fromkeys(self._replicas, places))
+        self.sweeper = self._sweeper()
 
     def _pool_tools(self) -> PoolTools:
         shared = self._shared
@@ -87,7 +99,7 @@ class Department:
             published=shared.published,
             settler=self.settler,
             holder=shared.holder,
-            apply=self._write_embedding() if self._is_redis else self._on_engines(),
+            apply=self._in_redis() if self._is_redis else self._on_engines(),
             patience=Patience(settings.attempts, settings.backoff_ms, settings.request_timeout_ms),
             now_ms=shared.ports.now_ms,
             frozen=shared.book.frozen,
@@ -109,15 +121,27 @@ class Department:
 
         return apply
 
-    def _write_embedding(self) -> Callable[[WarmupCommand, str, float], Awaitable[Ending]]:
-        ports, tree = self._shared.ports, self._shared.tree
-        life_ms = max(1, round(tree.executor.embedding_life_ms / tree.time_scale))
-        embeddings = EmbeddingApplier(ports.blobs, ports.vectors, ports.embeddings, life_ms)
+    def _in_redis(self) -> Callable[[WarmupCommand, str, float], Awaitable[Ending]]:
+        ports, tree, settings = self._shared.ports, self._shared.tree, self._shared.tree.executor
+        life_ms = max(1, round(settings.embedding_life_ms / tree.time_scale))
+        sources = {each.name: Source.of(each, ports.loaders[each.name]) for each in settings.loaders}
+        appliers: Mapping[type[Target], StoreApplier] = {
+            Embedding: EmbeddingApplier(ports.blobs, ports.vectors, ports.embeddings, life_ms),
+            Response: ResponseApplier(ports.blobs, ports.vectors, ports.answers, settings.reward_floor, ports.now_ms),
+            Value: ValueApplier(sources, ports.values, self._shared.metrics),
+        }
 
-        async def write(command: WarmupCommand, _replica: str, _timeout_s: float) -> Ending:
-            return await embeddings.apply(command)
+        async def apply(command: WarmupCommand, _replica: str, _timeout_s: float) -> Ending:
+            return await appliers[type(command.target)].apply(command)
 
-        return write
+        return apply
+
+    def _sweeper(self) -> Sweeper | None:
+        """In a Redis pool, unless this executor changes nothing."""
+        shared, ports = self._shared, self._shared.ports
+        if not self._is_redis or shared.tree.executor.shadow:
+            return None
+        return Sweeper(self.name, shared.holder, ports.answers, ports.sweep_leases, ports.now_ms, shared.metrics)
 
     def _rate(self, scope: str | None) -> Rate:
         scale, slack, book = self._shared.tree.time_scale, self._shared.tree.executor.quota_slack, self._shared.book

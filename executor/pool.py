@@ -30,6 +30,7 @@ from schemas import (
     OutcomeReason,
     PoisonMessage,
     Prefix,
+    Response,
     StackFault,
     StokerError,
     TransientFault,
@@ -230,6 +231,8 @@ class Pool:
 
     def _charge(self, work: Work) -> bool:
         command = work.command
+        if command.action == "invalidate":
+            return True  # taking a bad answer out costs nothing and must not wait for a budget
         target = command.target
         units = max(target.tokens, command.cost.tokens) if isinstance(target, Prefix) else 1
         if not self._tools.quota.take(command.scope, units, self._tools.now_ms()):
@@ -275,6 +278,8 @@ class Pool:
             hashes = [segment.hash for segment in target.segments if segment.content_ref is None]
         elif isinstance(target, Embedding):
             hashes = [target.query_sha256]
+        elif isinstance(target, Response):
+            hashes = [target.query_sha256, *([] if target.response_ref is None else [target.response_ref])]
         left_ms = max(0, command.expires_at_ms - self._tools.now_ms())
         try:
             await self._tools.blobs.renew(command.scope, hashes, left_ms + CONTENT_SPARE_MS)

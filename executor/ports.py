@@ -6,13 +6,16 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from connectors.engines.base import Engine
 from connectors.kafka.base import Consumer, Producer
 from connectors.metrics import MetricSink
-from connectors.redis.base import AsyncBlobs, AsyncVectors, EmbeddingCache, Leases, Ledger
-from executor.settings import EngineSettings, ExecutorTree
+from connectors.redis.base import AsyncBlobs, AsyncVectors, EmbeddingCache, Leases, Ledger, Values
+from connectors.redis.semantic import SemanticCache
+from connectors.values import Loader
+from executor.settings import EngineSettings, ExecutorSettings, ExecutorTree
+from executor.sweeper import LEASE_MS
 
 
 def wall_clock_ms() -> int:
@@ -26,17 +29,23 @@ class Ports:
 
     Attributes:
         consumer: makes a consumer of a group, or of none.
+        sweep_leases: of the sweeper, with its shorter life.
         engines: by replica name.
+        loaders: of business values, by name.
     """
 
     consumer: Callable[[str | None], Consumer]
     producer: Producer
     ledger: Ledger
     leases: Leases
+    sweep_leases: Leases
     blobs: AsyncBlobs
     vectors: AsyncVectors
     embeddings: EmbeddingCache
+    answers: SemanticCache
+    values: Values
     engines: Mapping[str, Engine]
+    loaders: Mapping[str, Loader] = field(default_factory=dict)
     now_ms: Callable[[], int] = wall_clock_ms
 
 
@@ -55,6 +64,8 @@ async def real_ports(tree: ExecutorTree, metrics: MetricSink) -> AsyncIterator[P
         RedisEmbeddingCache,
         RedisLeases,
         RedisLedger,
+        RedisSemanticCache,
+        RedisValues,
         async_client,
     )
 
@@ -71,6 +82,7 @@ async def real_ports(tree: ExecutorTree, metrics: MetricSink) -> AsyncIterator[P
 
     redis = async_client(tree.redis)
     engines = {engine.name: _engine(engine, settings.request_timeout_ms) for engine in settings.engines}
+    loaders = _loaders(settings)
     try:
         with KafkaRecordProducer(tree.kafka, client_id="stoker-executor", metrics=metrics) as producer:
             yield Ports(
@@ -78,16 +90,29 @@ async def real_ports(tree: ExecutorTree, metrics: MetricSink) -> AsyncIterator[P
                 producer=producer,
                 ledger=RedisLedger(redis, ttl_ms=int(settings.ledger_hours * 3_600_000)),
                 leases=RedisLeases(redis, life_ms=settings.lease_ms),
+                sweep_leases=RedisLeases(redis, life_ms=LEASE_MS),
                 blobs=RedisAsyncBlobs(redis),
                 vectors=RedisAsyncVectors(redis),
                 embeddings=RedisEmbeddingCache(redis, model_name=tree.encoder.model_name, now_ms=wall_clock_ms),
+                answers=RedisSemanticCache(redis, now_ms=wall_clock_ms),
+                values=RedisValues(redis),
                 engines=engines,
+                loaders=loaders,
             )
     finally:
         for engine in engines.values():
             await engine.close()
+        for loader in loaders.values():
+            await loader.close()
         with contextlib.suppress(Exception):
             await redis.aclose()
+
+
+def _loaders(settings: ExecutorSettings) -> dict[str, Loader]:
+    from connectors.values import HttpLoader, SqlLoader
+
+    loaders: dict[str, Loader] = {source.name: HttpLoader(source) for source in settings.http_loaders}
+    return loaders | {source.name: SqlLoader(source) for source in settings.sql_loaders}
 
 
 def _engine(settings: EngineSettings, timeout_ms: int) -> Engine:

@@ -102,6 +102,8 @@ class Executor:
         self._spawn(self._shared.keeper.run())
         for department in self._departments:
             self._spawn(department.settler.run())
+            if department.sweeper is not None:
+                self._spawn(department.sweeper.run())
             name = department.name
             self._takers.append(asyncio.create_task(department.pool.run(), name=f"admission of {name}"))
             self._takers.append(asyncio.create_task(department.workers.run(), name=f"workers of {name}"))
@@ -130,6 +132,7 @@ class Executor:
             asyncio.to_thread(self._tail.leave, LEAVE_S),
         )
         await ended(self._tasks)
+        await asyncio.gather(*(d.sweeper.end() for d in self._departments if d.sweeper is not None))
         await self._speaker.end()
         log.info("drained")
 

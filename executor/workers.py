@@ -117,6 +117,8 @@ class Workers:
         apply_ms = (time.monotonic() - taken) * 1000
         self._tools.used(work, ending)
         self._tools.metrics.observe("stoker_executor_apply_seconds", apply_ms / 1000, pool=work.command.pool)
+        kind = work.command.target_key.partition(":")[0]
+        self._tools.metrics.observe("cache_warmup_duration_seconds", apply_ms / 1000, kind=kind)
         self._tools.settler.settle(work, ending, self._tools.now_ms(), taken_ms - work.arrived_ms, apply_ms)
 
     async def _ended(self, work: Work) -> Ending | None:

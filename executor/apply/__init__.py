@@ -8,11 +8,13 @@ from typing import Protocol
 
 from connectors.engines.base import Engine
 from executor.apply.adapter import AdapterApplier
-from executor.apply.content import StoreFault
+from executor.apply.content import SourceFault, StoreFault
 from executor.apply.embedding import EmbeddingApplier
 from executor.apply.model import ModelApplier
 from executor.apply.prefix import PrefixApplier
+from executor.apply.response import ResponseApplier
 from executor.apply.salts import SaltStore
+from executor.apply.value import Source, ValueApplier
 from executor.outcomes import Ending
 from schemas import WarmupCommand
 
@@ -25,12 +27,29 @@ class EngineApplier(Protocol):
         ...
 
 
+class StoreApplier(Protocol):
+    """Applies the commands of one kind of target in Redis."""
+
+    async def apply(self, command: WarmupCommand) -> Ending:
+        """One attempt.
+
+        Raises:
+            StoreFault: Redis or a source does not answer.
+        """
+        ...
+
+
 __all__ = [
     "AdapterApplier",
     "EmbeddingApplier",
     "EngineApplier",
     "ModelApplier",
     "PrefixApplier",
+    "ResponseApplier",
     "SaltStore",
+    "Source",
+    "SourceFault",
+    "StoreApplier",
     "StoreFault",
+    "ValueApplier",
 ]

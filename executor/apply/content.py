@@ -17,7 +17,15 @@ MAX_TOKEN_ID = 2**32 - 1
 
 
 class StoreFault(TransientFault):
-    """Redis did not give what an apply needs."""
+    """Redis did not give what an apply needs. `reason` is how the command ends when patience does."""
+
+    reason = OutcomeReason.STORE_UNAVAILABLE
+
+
+class SourceFault(StoreFault):
+    """The source of a business value did not answer."""
+
+    reason = OutcomeReason.LOADER_UNAVAILABLE
 
 
 class Unusable(Exception):

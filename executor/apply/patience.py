@@ -61,5 +61,5 @@ class Patience:
             if attempt + 1 < self.attempts and now_ms() + pause_ms < expires_at_ms:
                 await asyncio.sleep(pause_ms / 1000)
         if isinstance(fault, StoreFault):
-            return Ending("failed", OutcomeReason.STORE_UNAVAILABLE, error=str(fault))
+            return Ending("failed", fault.reason, error=str(fault))
         return Ending("failed", OutcomeReason.ENGINE_UNAVAILABLE, error=str(fault) or type(fault).__name__)
