@@ -6,8 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytics.decay import EMPTY, Decay, join
+from analytics.envelopes import Rewarded
+from analytics.policy import ScorePolicy
 from analytics.records import Section
-from analytics.scoring import DemandQueue, compute_dynamic_score, percentile_99
+from analytics.reward_book import MAX_NAMED, RewardBook
+from analytics.scoring import DemandQueue, alpha_of, compute_dynamic_score, percentile_99
 from analytics.stores import MemoryMapStore
 
 LIFE_MS = 300_000
@@ -38,6 +41,31 @@ def test_score_weighs_reward_and_capped_demand():
     assert compute_dynamic_score(0.0, 50.0, 10.0) == pytest.approx(0.3)
     assert compute_dynamic_score(0.5, 0.0, 0.0, alpha=0.6) == pytest.approx(0.3)
     assert compute_dynamic_score(None, 5.0, 10.0) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("reward", "demand", "p99", "alpha", "score"),
+    [
+        (0.8, 3.0, 4.0, 0.7, 0.785),  # 0.56 + 0.3 * 0.75
+        (0.8, 3.0, 4.0, 0.85, 0.7925),  # e-commerce: 0.68 + 0.15 * 0.75
+        (0.8, 3.0, 4.0, 0.6, 0.78),  # news: 0.48 + 0.4 * 0.75
+        (0.2, 12.0, 4.0, 0.7, 0.44),  # demand is cut at 1: 0.14 + 0.3
+        (0.0, 0.0, 4.0, 0.7, 0.0),
+        (1.0, 4.0, 4.0, 0.7, 1.0),
+        (0.9, 0.0, 0.0, 0.7, 0.63),  # a scope without demand
+        (None, 1.0, 4.0, 0.7, 0.25),  # nobody judged: demand alone
+    ],
+)
+def test_scores_worked_by_hand(reward, demand, p99, alpha, score):
+    assert compute_dynamic_score(reward, demand, p99, alpha) == pytest.approx(score, abs=1e-12)
+
+
+def test_the_weight_of_a_reward_depends_on_the_domain_however_it_is_spelled():
+    for domain, alpha in (("e-commerce", 0.85), ("eCommerce", 0.85), ("E_Commerce", 0.85), ("News", 0.6)):
+        assert alpha_of(domain) == alpha
+    for domain in ("", "newsletter", "commerce", "law"):
+        assert alpha_of(domain) == 0.7
+    assert alpha_of("news", ScorePolicy(alpha_news=0.1)) == 0.1
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=150))
@@ -97,3 +125,79 @@ def test_demand_fades_at_another_speed_from_the_change_on():
         assert seen.demand("s", "a", T0 + 120_000) == pytest.approx(a_then * math.exp(-1))
         assert seen.score("s", "b") == pytest.approx(b_then / a_then)
         assert seen.rate_per_s("s", 6.0) == pytest.approx(6.0 / 60)
+
+
+def rewarded(query, share, count=1, *, scope="s", domain="", at_ms=T0, response=""):
+    """What a shard says of rewards that are all alike."""
+    micro = round(share * 1_000_000) * count
+    named = (micro, count) if response else (0, 0)
+    unnamed = (0, 0) if response else (micro, count)
+    return Rewarded(scope, query, response, domain, at_ms, micro, count, *unnamed, *named)
+
+
+def judged_queue(**levels):
+    """A queue whose 99th percentile is a demand of 4, and its book."""
+    store = MemoryMapStore()
+    book = RewardBook(1000, Section(store, "r"))
+    held = DemandQueue(Section(store, "q"), Section(store, "u"), book)
+    for query, demand in levels.items():
+        held.add("s", query, demand, T0, LIFE_MS)
+    return held, book
+
+
+def test_a_reward_changes_the_score_by_its_domain_and_only_in_its_scope():
+    held, book = judged_queue(a=3.0, b=4.0)
+    held.add("other", "a", 1.0, T0, LIFE_MS)
+    assert held.score("s", "a") == pytest.approx(0.75)
+    book.take(rewarded("a", 0.8))
+    assert held.score("s", "a") == pytest.approx(0.785)
+    book.take(rewarded("a", 0.8, 2, domain="news"))
+    assert held.score("s", "a") == pytest.approx(0.78)
+    assert held.score("s", "b") == 1.0
+    assert held.score("other", "a") == 1.0
+    assert held.score("s", "a", ScorePolicy(alpha_news=0.0)) == pytest.approx(0.75)
+    insight = held.judged(book.of("s")["a"], T0 + 5)
+    assert (insight.scope, insight.query_sha256, insight.rule, insight.rewards) == ("s", "a", "spec", 2)
+    assert (insight.at_ms, insight.reward_at_ms, insight.alpha) == (T0 + 5, T0, 0.6)
+    assert (insight.reward, insight.demand) == pytest.approx((0.8, 0.75))
+    assert insight.score == pytest.approx(0.78)
+
+
+def test_sorting_keeps_what_was_rewarded_and_drops_what_was_judged_badly():
+    held, book = judged_queue(top=4.0, quiet=0.4, praised=0.4, blamed=2.0)
+    book.take(rewarded("praised", 0.5))  # 0.35 + 0.3 * 0.1
+    book.take(rewarded("blamed", 0.1))  # 0.07 + 0.3 * 0.5
+    held.sort(T0, 30_000, "s", 1000, 0.25)
+    assert held.queries("s") == ["praised", "top"]
+    book.take(rewarded("top", 0.0, 3))  # 0.3
+    held.sort(T0 + 30_000, 30_000, "s", 1, 0.25)
+    assert held.queries("s") == ["praised"]
+
+
+def test_rewards_are_forgotten_with_age_and_beyond_the_bound():
+    store = MemoryMapStore()
+    book = RewardBook(100, Section(store, "r"))
+    for number in range(101):
+        book.take(rewarded(f"q{number:03d}", 0.5, at_ms=T0 + number))
+    book.expire(T0, 1_000)
+    assert len(book) == 90
+    assert min(book.of("s")) == "q011"
+    book.expire(T0 + 1_050, 1_000)
+    assert min(book.of("s")) == "q051"
+    again = RewardBook(100, Section(store, "r"))
+    for _, blob in store.items():
+        again.restore(blob)
+    assert again.of("s") == book.of("s")
+    book.expire(T0 + 5_000, 1_000)
+    assert not store.records
+
+
+def test_an_answer_has_its_own_mean_and_that_of_what_names_none():
+    book = RewardBook(100, Section(MemoryMapStore(), "r"))
+    for number in range(MAX_NAMED + 1):
+        earned = book.take(rewarded("q", 0.1 * number, 2, response=f"x{number}"))
+    assert earned.of_answer("x0") == (0.0, 0)
+    assert earned.of_answer("x4") == (pytest.approx(0.4), 2)
+    both = book.take(Rewarded("s", "q", "x4", "", T0, 1_800_000, 5, 1_000_000, 3, 800_000, 2))
+    assert both.of_answer("x4") == (pytest.approx(0.36), 5)
+    assert both.of_answer("unknown") == (pytest.approx(1 / 3), 3)
