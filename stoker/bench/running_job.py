@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import tempfile
 import time
@@ -171,3 +172,16 @@ def until(done: Callable[[], bool], what: str, deadline_s: float) -> None:
 def topic(settings: JobSettings, which: Topic) -> str:
     """Full name of a topic."""
     return settings.kafka.topic(which)
+
+
+def stamp_when_written(settings: JobSettings, which: Topic) -> None:
+    """Lets the broker stamp a topic's records when it takes them; the job's sink stamps them with its event time."""
+    confluent()
+    admin: Any = importlib.import_module("confluent_kafka.admin")
+    entry = admin.ConfigEntry(
+        "message.timestamp.type", "LogAppendTime", incremental_operation=admin.AlterConfigOpType.SET
+    )
+    resource = admin.ConfigResource("topic", topic(settings, which), incremental_configs=[entry])
+    client = admin.AdminClient({"bootstrap.servers": settings.kafka.bootstrap})
+    for done in client.incremental_alter_configs([resource]).values():
+        done.result(30.0)
