@@ -12,7 +12,8 @@ from analytics.plan_config import PlanConfig
 from analytics.policy import PolicyBook
 from analytics.prefix_nodes import HASH_BYTES
 from analytics.prefix_planning import PrefixPlanner
-from analytics.records import Record, Section, pack, path, unpack
+from analytics.recent_scopes import RecentScopes
+from analytics.records import Section
 from analytics.replicas import Ready
 from analytics.turns import SessionPattern
 from analytics.worth import Worth, p_absent_prior
@@ -23,13 +24,6 @@ from schemas.warmup_command import Qos
 TRIGGER = "consecutive_prompts"
 
 
-class ScopeRecord(Record, frozen=True, array_like=True):
-    """When a scope's last pattern was."""
-
-    scope: str
-    at_ms: int
-
-
 class PatternPlanner:
     """Patterns of every scope in one pool. A scope that had one lately has its share of the pool's prefill."""
 
@@ -37,34 +31,27 @@ class PatternPlanner:
         self._config = config
         self._memory = memory
         self._prefixes = prefixes
-        self._store = store
-        self._at_ms: dict[str, int] = {}
+        self._recent = RecentScopes(config.scaled(config.candidates_life_ms), store)
 
     def __bool__(self) -> bool:
-        return bool(self._at_ms)
+        return bool(self._recent)
 
     @property
     def scopes(self) -> frozenset[str]:
         """Scopes that had a pattern lately."""
-        return frozenset(self._at_ms)
+        return self._recent.names
 
     def on_pattern(self, found: SessionPattern) -> None:
         """Remembers that a scope has patterns."""
-        if found.at_ms > self._at_ms.get(found.scope, 0):
-            self._at_ms[found.scope] = found.at_ms
-            self._store.put(path(found.scope), pack(ScopeRecord(1, found.scope, found.at_ms)))
+        self._recent.heard(found.scope, found.at_ms)
 
     def forget(self, at_ms: int) -> None:
         """Drops scopes without a pattern for so long as a hot prefix is kept."""
-        life_ms = self._config.scaled(self._config.candidates_life_ms)
-        for scope in [scope for scope, seen_ms in self._at_ms.items() if at_ms - seen_ms > life_ms]:
-            del self._at_ms[scope]
-            self._store.remove(path(scope))
+        self._recent.forget(at_ms)
 
     def restore(self, blob: bytes) -> None:
         """Takes back one scope."""
-        record = unpack(blob, ScopeRecord)
-        self._at_ms[record.scope] = record.at_ms
+        self._recent.restore(blob)
 
     def insight(self, found: SessionPattern) -> bytes:
         """What everyone is told of a pattern, in the JSON of its topic."""

@@ -5,8 +5,8 @@ a replica lost), *tick* looks at everything once a second. Each target and bucke
 event time lags too far behind wall time nothing is issued, since a command would be old before it is read.
 
 Every change is written to the store before a call returns: a planner built over a copy of it goes on with the same
-bytes. Sections of the store: a answers, c clusters, d adapters, f focus, h patterns, i minutes, k known queries,
-n announced, p replicas, q demand, r rewards, s planner, t targets, u queues, x prefixes, y budget.
+bytes. Sections of the store: a answers, c clusters, d adapters, f focus, h patterns, i minutes, k known queries, m
+managed prompts, n announced, p replicas, q demand, r rewards, s planner, t targets, u queues, x prefixes, y budget.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from analytics.plan_config import PlanConfig
 from analytics.policy import PolicyBook
 from analytics.pools import envelope_key, is_redis
 from analytics.prefix_planning import PrefixPlanner
+from analytics.prompt_planning import PromptPlanner
+from analytics.prompt_usage import PromptUse
 from analytics.records import Record, Section, pack, unpack
 from analytics.replicas import Fleet, Ready, incarnation_mark
 from analytics.reward_book import RewardBook
@@ -98,6 +100,7 @@ class Planner:
         self._announced = AnnouncedPlanner(config, self._memory, self._redis, Section(store, "n"))
         self._adapters = AdapterPlanner(config, pool, self._memory, self._fleet, store)
         self._patterns = PatternPlanner(config, self._memory, self._prefixes, Section(store, "h"))
+        self._prompts = PromptPlanner(config, pool, self._memory, self._prefixes, store)
         self._next_timer_ms: int | None = None
         self._judged = -1
         self._ticked_ms = 0
@@ -127,10 +130,10 @@ class Planner:
             len(self._rewards),
             len(self._answers),
         )
-        return self._next_timer_ms is None and not any((*held, self._adapters, self._patterns))
+        return self._next_timer_ms is None and not any((*held, self._adapters, self._patterns, self._prompts))
 
     def on_envelope(self, envelope: bytes, watermark_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:
-        """Hears one envelope of this pool: PARTIAL, CANDIDATES, EMBEDDED, PATTERN or CONTROL.
+        """Hears one envelope of this pool; `Tag` says which go to plan.
 
         Args:
             watermark_ms: where event time stands; 0 before it began.
@@ -155,6 +158,8 @@ class Planner:
             return self._on_judged(envelope, watermark_ms, wall_ms, policy)
         if tag == Tag.EMBEDDED:
             return self._on_embedded(open_as(envelope, Embedded), watermark_ms, wall_ms, policy)
+        if tag == Tag.PROMPTS:
+            return self._on_prompts(open_as(envelope, PromptUse), watermark_ms, policy)
         if tag == Tag.PATTERN:
             return self._on_pattern(open_as(envelope, SessionPattern), watermark_ms, wall_ms, policy)
         return []
@@ -175,6 +180,7 @@ class Planner:
         self._announced.forget(at_ms)
         self._adapters.forget(at_ms)
         self._patterns.forget(at_ms)
+        self._prompts.forget(at_ms)
         self._share()
         self._embeddings.shrink()
         report = at_ms // self._config.scaled_pane_ms > self._reported_ms // self._config.scaled_pane_ms
@@ -182,6 +188,7 @@ class Planner:
         if not behind:
             out += self._prepare(at_ms, policy)
             out += self._plan_adapters(at_ms, ready, policy)
+            out += self._plan_prompts(at_ms, ready, policy)
         out += (
             self._plan_embeddings(at_ms, wall_ms, behind, report, policy)
             if self._redis
@@ -200,7 +207,7 @@ class Planner:
             len(self._rewards),
             len(self._answers),
         )
-        busy = any(kept) or bool(self._patterns) or self._adapters.busy(at_ms)
+        busy = any(kept) or bool(self._patterns) or self._prompts.busy or self._adapters.busy(at_ms)
         self._next_timer_ms = (at_ms // tick_ms + 1) * tick_ms if busy else None
         if not busy:
             self._crowds.focus(at_ms)  # drops what is over
@@ -293,6 +300,7 @@ class Planner:
         news = self._announced.on_announcement(message)
         if not self._redis:
             self._adapters.on_announcement(message)
+            self._prompts.on_announcement(message)
         self._share()
         self._write()
         if not news or self._behind(watermark_ms, wall_ms, policy):
@@ -346,9 +354,15 @@ class Planner:
         allowance = self._prefixes.allowance(found.scope, ready, policy)
         return out + self._fast(draft, at_ms, priority_of_pattern(found).command, allowance, policy)
 
+    def _on_prompts(self, use: PromptUse, watermark_ms: int, policy: PolicyBook) -> list[bytes]:
+        self._prompts.on_use(use, policy)
+        self._share()
+        self._arm(watermark_ms, use.at_ms)
+        return []
+
     def _share(self) -> None:
         """Tells who spends although nothing of theirs may be hot."""
-        self._prefixes.share_with(self._announced.scopes | self._patterns.scopes)
+        self._prefixes.share_with(self._announced.scopes | self._patterns.scopes | self._prompts.scopes)
         self._embeddings.share_with(self._announced.scopes)
 
     # What it does
@@ -366,6 +380,15 @@ class Planner:
             return []
         out = self._adapters.plan(at_ms, ready, policy)
         self._issued += sum(tag_of(envelope) == Tag.COMMAND for envelope in out)
+        return out
+
+    def _plan_prompts(self, at_ms: int, ready: Ready, policy: PolicyBook) -> list[bytes]:
+        out = []
+        for rank, draft in enumerate(drafts := self._prompts.drafts(at_ms, ready, policy)):
+            if self._issuer.pay(draft, at_ms, self._prefixes.allowance(draft.scope, ready, policy)):
+                self._issued += 1
+                self._prefixes.touched(draft.scope)
+                out.append(self._issuer.command(draft, at_ms, "tick", priority_of(rank, len(drafts)), policy))
         return out
 
     def _prepare(self, at_ms: int, policy: PolicyBook) -> list[bytes]:
@@ -555,6 +578,8 @@ class Planner:
                 self._issued = record.issued
             elif key[0] == "d":
                 self._adapters.restore(key[1:], blob)
+            elif key[0] == "m":
+                self._prompts.restore(key[1:], blob)
             else:
                 readers[key[0]](blob)
         self._share()

@@ -102,7 +102,11 @@ class PromptPool:
         return self._held.get(scope, {}).get(prompt)
 
     def add(self, scope: str, prompt: str, at_ms: int, ref: str = "", tags: tuple[str, ...] = ()) -> list[str]:
-        """Takes a prompt into the pool, or tells of one what was not known; returns the prompts that had to go."""
+        """Takes a prompt into the pool, or tells of one what was not known; returns the prompts that had to go.
+
+        Args:
+            at_ms: event time from which it is in use.
+        """
         held = self.get(scope, prompt)
         if held is None:
             self._put(PromptRecord(1, scope, prompt, ref, tags, INITIAL, at_ms))
@@ -123,8 +127,9 @@ class PromptPool:
         return prompt_hotness(held.hotness, at_ms - held.used_ms, ceiling=max(held.hotness, 0.0), day_ms=self._day_ms)
 
     def hottest(self, scope: str, count: int, at_ms: int) -> list[tuple[str, float]]:
-        """The hottest prompts of a scope, hottest first."""
-        found = [(self.hotness(scope, prompt, at_ms), prompt) for prompt in self._held.get(scope, {})]
+        """The hottest prompts of a scope that are in use by a time, hottest first."""
+        in_use = [prompt for prompt, record in self._held.get(scope, {}).items() if record.used_ms <= at_ms]
+        found = [(self.hotness(scope, prompt, at_ms), prompt) for prompt in in_use]
         best = heapq.nsmallest(count, ((-hotness, prompt) for hotness, prompt in found))
         return [(prompt, -minus) for minus, prompt in best]
 
