@@ -19,7 +19,7 @@ from analytics.plan_config import PlanConfig
 from analytics.policy import PlanPolicy, PolicyBook, ScorePolicy
 from analytics.records import Section, pack, path, unpack
 from analytics.reward_book import RewardBook
-from analytics.scoring import DemandQueue
+from analytics.scoring import DemandQueue, alpha_of, compute_dynamic_score
 from analytics.worth import Worth
 from schemas import Announcement, Response
 from schemas.canonical import bucket, response_key
@@ -111,7 +111,7 @@ class AnswerPlanner:
                 best = self._best(record, score) if record is not None else None
                 if record is None or best is None or embedded is None:
                     continue
-                value = self._queue.score(scope, query, score)
+                value = self._score(record, best, score)
                 if value < score.answer_score:
                     continue
                 looked += 1
@@ -137,7 +137,7 @@ class AnswerPlanner:
         demand = self._queue.demand(scope, query, at_ms)
         rate_per_s = self._queue.rate_per_s(scope, demand)
         evidence = {
-            "score": self._queue.score(scope, query, policy.score(scope)),
+            "score": self._score(record, best, policy.score(scope)),
             "reward": reward,
             "judgements": float(judgements),
             "demand": demand,
@@ -201,6 +201,12 @@ class AnswerPlanner:
             if count >= score.judgements and mean >= score.reward_floor:
                 good.append((answer.response == record.serves, mean, count, answer.at_ms, answer.response, answer))
         return max(good, key=lambda each: each[:-1])[-1] if good else None
+
+    def _score(self, record: AnswerRecord, answer: KnownAnswer, policy: ScorePolicy) -> float:
+        """The score with what this answer earned: what others to the same query did is no reason against it."""
+        earned = self._rewards.of(record.scope)[record.query]
+        share = self._queue.share(record.scope, record.query)
+        return compute_dynamic_score(earned.of_answer(answer.response)[0], share, 1.0, alpha_of(earned.domain, policy))
 
     def _offer(self, record: AnswerRecord, kept: bool, at_ms: int, plan: PlanPolicy, value: float) -> Offer | None:
         """An offer, unless its command is under way or, for an entry to be `kept` as it is, not needed yet."""

@@ -50,7 +50,7 @@ class ScorePolicy:
         1, "How many rewards an answer needs before its mean counts, either way.", unit="rewards", low=1, high=1000
     )
     answer_score: float = knob(
-        0.5, "The answer of a query that scores below this is not put into the response cache.", low=0, high=1
+        0.5, "An answer that scores below this, by its own reward, is not put into the response cache.", low=0, high=1
     )
 
 
