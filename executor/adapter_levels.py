@@ -2,7 +2,8 @@
 
 An engine's list is a registry (vLLM #45325), and unloading takes only the name away (vLLM #54839). Its slots are kept
 by LRU, its metrics tell when each adapter was last seen running, and a load takes a slot at once. So the last `slots`
-adapters by use or load are taken to be on the GPU, whether they are still listed or not.
+adapters by use or load are taken to be on the GPU, whether they are still listed or not. Requests of a single token are
+over before vLLM's metrics show them: of those only our own are known.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ class AdapterLevels:
         """The engine lives anew: nothing was used yet."""
         self._used.clear()
         self._listed = None
+
+    def touched(self, name: str, at_s: float) -> None:
+        """One token was asked of it: too short for the engine's metrics to show."""
+        self._looks += 1
+        self._used[name] = max((at_s, self._looks), self._used.get(name, (0.0, 0)))
 
     def look(self, names: Sequence[str], used_s: Mapping[str, float], slots: int | None) -> tuple[ResidentAdapter, ...]:
         """The adapters that are listed now, each with its level.

@@ -54,9 +54,13 @@ class Speaker:
     def hear(self, outcome: WarmupOutcome) -> None:
         """An outcome of any executor: what it made resident on a replica of ours is watched."""
         watch = self._watches.get(outcome.replica)
+        if watch is None or outcome.status not in ("applied", "resident"):
+            return
         command = self._shared.commands.get(outcome.command_id)
-        if watch is not None and command is not None and outcome.status in ("applied", "resident"):
+        if command is not None:
             watch[0].offer(Prefixed(command, outcome))
+        elif outcome.target_key.startswith("adapter:") and outcome.action in ("load", "pin"):
+            watch[0].touched(outcome)
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:

@@ -30,6 +30,7 @@ from schemas import (
     WarmupCommand,
     WarmupOutcome,
 )
+from schemas.canonical import adapter_name, adapter_parts
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +96,11 @@ class ReplicaWatch:
         """A prefix to watch. When too many wait, this one is left out: it is an estimate, not an account."""
         if not self._prefixes.full():
             self._prefixes.put_nowait(prefixed)
+
+    def touched(self, outcome: WarmupOutcome) -> None:
+        """An adapter that some executor loaded here, or found: its slot was used at that time."""
+        name = adapter_name(*adapter_parts(outcome.target_key.removeprefix("adapter:")))
+        self._sampler.levels.touched(name, outcome.finished_at_ms / 1000)
 
     async def run(self) -> None:
         """Works until cancelled."""

@@ -56,6 +56,7 @@ class FakeEngine:
         max_prompt_tokens: longer prompts are refused.
         adapter_paths: paths where an adapter can be found; None accepts any path.
         adapter_slots: adapters on its GPU at once; the least recently used leaves. None for no end of them.
+        runtime_adapters: whether adapters can be loaded by a call.
         pins: whether it can pin an adapter.
         delay_s: time each request takes.
         faults: errors that the next calls raise, first in first out.
@@ -67,6 +68,7 @@ class FakeEngine:
     max_prompt_tokens: int = 16_384
     adapter_paths: frozenset[str] | None = None
     adapter_slots: int | None = None
+    runtime_adapters: bool = True
     pins: bool = True
     delay_s: float = 0.0
     faults: deque[StokerError] = field(default_factory=deque)
@@ -95,7 +97,7 @@ class FakeEngine:
             engine="fake",
             version="0",
             models=(self.model,),
-            runtime_adapters=True,
+            runtime_adapters=self.runtime_adapters,
             adapter_pins=self.pins,
             usage_details=True,
             sleep=True,

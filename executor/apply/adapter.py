@@ -99,12 +99,13 @@ def mismatch(target: Adapter, files: AdapterFiles) -> Ending | None:
 
 async def _unload(target: Adapter, engine: Engine, timeout_s: float) -> Ending:
     name = adapter_name(target.name, target.version)
+    if await _listed(engine, name) is None:
+        return Ending("skipped", OutcomeReason.ALREADY_ABSENT)
+    if not await _idle(engine, name, min(DRAIN_S, timeout_s / 2)):
+        return Ending("skipped", OutcomeReason.ADAPTER_IN_USE, error="requests with it are still in flight")
+    await engine.unload_adapter(name, timeout_s=timeout_s)
     if await _listed(engine, name) is not None:
-        if not await _idle(engine, name, min(DRAIN_S, timeout_s / 2)):
-            return Ending("skipped", OutcomeReason.ADAPTER_IN_USE, error="requests with it are still in flight")
-        await engine.unload_adapter(name, timeout_s=timeout_s)
-        if await _listed(engine, name) is not None:
-            return _failed(OutcomeReason.ENGINE_REFUSED, "the engine said that it unloaded it and still lists it")
+        return _failed(OutcomeReason.ENGINE_REFUSED, "the engine said that it unloaded it and still lists it")
     return Ending("applied", OutcomeReason.DONE)
 
 

@@ -40,6 +40,14 @@ def test_who_looks_for_the_first_time_goes_by_use() -> None:
     assert on_gpu(levels.look(["a", "b", "c"], {"a": 9.0, "b": 5.0}, 2)) == {"a", "b"}
 
 
+def test_our_own_single_token_counts_as_a_use() -> None:
+    levels = AdapterLevels()
+    levels.look(["a", "b"], {"a": 5.0, "b": 6.0}, 1)
+    levels.touched("a", 7.0)
+    assert on_gpu(levels.look(["a", "b"], {"a": 5.0, "b": 6.0}, 1)) == {"a"}
+    assert on_gpu(levels.look(["a", "b"], {"a": 5.0, "b": 8.0}, 1)) == {"b"}
+
+
 def test_a_new_life_begins_with_empty_slots() -> None:
     levels = AdapterLevels()
     levels.look(["a", "b"], {"b": 1.0}, 1)
