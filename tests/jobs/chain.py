@@ -10,6 +10,7 @@ from typing import Any
 
 from analytics.envelopes import key_of
 from analytics.facts import shard_of
+from jobs.operators import tags
 from jobs.operators.cluster import ClusterOperator
 from jobs.operators.demand import DemandOperator
 from jobs.operators.embed import EmbedOperator
@@ -17,8 +18,9 @@ from jobs.operators.exits import Exits
 from jobs.operators.ingest import IngestOperator
 from jobs.operators.plan import PlanOperator
 from jobs.operators.prefix import PrefixOperator
+from jobs.operators.prompts import PromptsOperator
 from jobs.operators.route import Route
-from jobs.operators.tags import CONTROL, COUNTS, DELTAS, EMBEDS, INSIGHTS, VECTORS
+from jobs.operators.session import SessionOperator
 from jobs.settings import JobSettings
 from schemas import WarmupCommand, decode
 from tests.jobs.flink_stand_in import Backend, Context
@@ -90,18 +92,31 @@ class Chain:
         self.prefix = Stage(lambda: PrefixOperator(config))
         self.embed = Stage(lambda: EmbedOperator(config))
         self.cluster = Stage(lambda: ClusterOperator(config))
+        self.session = Stage(lambda: SessionOperator(config))
+        self.prompts = Stage(lambda: PromptsOperator(config))
         self.plan = Stage(lambda: PlanOperator(config))
         self.exits = Stage(Exits)
-        self.stages = (
-            self.ingest,
-            self.demand,
-            self.route,
-            self.prefix,
-            self.embed,
-            self.cluster,
-            self.plan,
-            self.exits,
+        self._timed = (
+            *(self.demand, self.prefix, self.embed, self.cluster),
+            *(self.session, self.prompts, self.plan),
         )
+        self.stages = (self.ingest, self.route, *self._timed, self.exits)
+        shards = self.settings.warmup.embed_shards
+        keyed: dict[Stage, Callable[[bytes], Any]] = dict.fromkeys(self._timed, key_of)
+        keyed |= {self.demand: shard_of, self.embed: lambda e: zlib.crc32(key_of(e).encode()) % shards}
+        self._key_of = keyed
+        planned = (self.route, self.prefix, self.embed, self.cluster, self.session, self.prompts)
+        self._next = {self.ingest: self.demand, self.demand: self.route, **dict.fromkeys(planned, self.plan)}
+        self._next[self.plan] = self.exits
+        self._sides = {
+            tags.CONTROL: self.plan,
+            tags.DELTAS: self.prefix,
+            tags.EMBEDS: self.embed,
+            tags.VECTORS: self.cluster,
+            tags.COUNTS: self.cluster,
+            tags.TURNS: self.session,
+            tags.PROMPTED: self.prompts,
+        }
         self._wall_ms = self._watermark_ms = self._newest_ms = 0
         self._arrivals: list[tuple[int, int, bytes, int]] = []
         self._arrived = self._answered = 0
@@ -126,7 +141,7 @@ class Chain:
             self._wall_ms, _, record, at_ms = heapq.heappop(self._arrivals)
             self.disturb(self)
             self._newest_ms = max(self._newest_ms, at_ms)
-            self._on_record(record, at_ms)
+            self._go_on(self.ingest, self.ingest.take(record, None, at_ms, self._wall_ms))
             self._executors_answer()
 
     def _executors_answer(self) -> None:
@@ -137,68 +152,26 @@ class Chain:
         self._answered = len(self.commands)
 
     def _time_passes(self) -> None:
-        before = self._watermark_ms
-        self._watermark_ms = max(before, self._newest_ms - self.settings.timing.out_of_orderness_ms - 1)
-        self._embedded(self.embed.fire(self.embed.processing_timers, self._wall_ms, before, self._wall_ms))
-        now = (self._watermark_ms, self._watermark_ms, self._wall_ms)
-        self._slid(self.demand.fire(self.demand.event_timers, *now))
-        for candidates in self.prefix.fire(self.prefix.event_timers, *now):
-            self._planned(candidates)
-        self._clustered(self.cluster.fire(self.cluster.event_timers, *now))
-        self._leaves(self.plan.fire(self.plan.event_timers, *now))
+        before, wall_ms = self._watermark_ms, self._wall_ms
+        for stage in self._timed:
+            self._go_on(stage, stage.fire(stage.processing_timers, wall_ms, before, wall_ms))
+        now_ms = self._watermark_ms = max(before, self._newest_ms - self.settings.timing.out_of_orderness_ms - 1)
+        for stage in self._timed:
+            self._go_on(stage, stage.fire(stage.event_timers, now_ms, now_ms, wall_ms))
 
-    def _on_record(self, record: bytes, at_ms: int) -> None:
-        now = (self._watermark_ms, self._wall_ms)
-        for out in self.ingest.take(record, None, at_ms, self._wall_ms):
-            if isinstance(out, bytes):
-                self._slid(self.demand.take(out, shard_of(out), *now))
-            elif out[0] is CONTROL:
-                self._planned(out[1])
-            else:
-                self.rows.append((out[1][0], out[1][1]))
-
-    def _slid(self, envelopes: Iterable[bytes]) -> None:
-        now = (self._watermark_ms, self._wall_ms)
-        for envelope in envelopes:
-            for out in self.route.take(envelope, None, *now):
-                if isinstance(out, bytes):
-                    self._planned(out)
-                elif out[0] is DELTAS:
-                    assert self.prefix.take(out[1], key_of(out[1]), *now) == []
-                elif out[0] is EMBEDS:
-                    self._embedded(self.embed.take(out[1], self._embed_key(out[1]), *now))
-                elif out[0] is COUNTS:
-                    self._clustered(self.cluster.take(out[1], key_of(out[1]), *now))
-                else:
-                    assert out[0] is INSIGHTS, f"{out[0]}: connect it here as jobs.warmup does"
-                    self.rows.append((out[1][0], out[1][1]))
-
-    def _embedded(self, envelopes: Iterable[Any]) -> None:
-        for out in envelopes:
-            if isinstance(out, bytes):
-                self._planned(out)
-            else:
-                assert out[0] is VECTORS
-                self._clustered(self.cluster.take(out[1], key_of(out[1]), self._watermark_ms, self._wall_ms))
-
-    def _clustered(self, envelopes: Iterable[Any]) -> None:
-        for out in envelopes:
-            if isinstance(out, bytes):
-                self._planned(out)
-            else:
-                assert out[0] is INSIGHTS
-                self.rows.append((out[1][0], out[1][1]))
-
-    def _embed_key(self, envelope: bytes) -> int:
-        return zlib.crc32(key_of(envelope).encode()) % self.settings.warmup.embed_shards
-
-    def _planned(self, envelope: bytes) -> None:
-        self._leaves(self.plan.take(envelope, key_of(envelope), self._watermark_ms, self._wall_ms))
-
-    def _leaves(self, envelopes: Iterable[bytes]) -> None:
-        for envelope in envelopes:
-            for out in self.exits.take(envelope, None, self._watermark_ms, self._wall_ms):
-                if isinstance(out, tuple):
-                    self.rows.append((out[1][0], out[1][1]))
-                else:
+    def _go_on(self, stage: Stage, outputs: Iterable[Any]) -> None:
+        """What an operator has said goes where the job sends it, to the end."""
+        for out in outputs:
+            if not isinstance(out, tuple):
+                if stage is self.exits:
                     self.commands.append((out[0], out[1]))
+                else:
+                    self._give(self._next[stage], out)
+            elif out[0] in (tags.INSIGHTS, tags.DEAD):
+                self.rows.append((out[1][0], out[1][1]))
+            else:
+                self._give(self._sides[out[0]], out[1])
+
+    def _give(self, stage: Stage, value: bytes) -> None:
+        key = self._key_of[stage](value) if stage in self._key_of else None
+        self._go_on(stage, stage.take(value, key, self._watermark_ms, self._wall_ms))
