@@ -30,6 +30,7 @@ from schemas import (
     EVERY_SCOPE,
     Focus,
     OutcomeReason,
+    Pattern,
     PlannerState,
     Policy,
     ReplicaSample,
@@ -101,7 +102,7 @@ class Drive:
                 assert key_of(envelope) == f"{self.pool} {command.target_key}"
                 commands.append(command)
             else:
-                self.insights.append(decode(body_of(envelope), Focus, PlannerState))
+                self.insights.append(decode(body_of(envelope), Focus, Pattern, PlannerState))
         return commands
 
 
