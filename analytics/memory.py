@@ -246,7 +246,8 @@ class TargetMemory:
             what the outcome says was charged and not used.
         """
         target = self._targets.get((outcome.scope, outcome.target_key))
-        served = outcome.status in ("applied", "resident", "held_out", "shadow")
+        absent = outcome.reason is OutcomeReason.ALREADY_ABSENT
+        served = absent or outcome.status in ("applied", "resident", "held_out", "shadow")
         turned_away = outcome.status in ("skipped", "rejected", "failed")
         refused = turned_away and outcome.reason in LASTING
         contentless = turned_away and outcome.reason in NO_CONTENT
@@ -266,7 +267,7 @@ class TargetMemory:
                 if (served or refused) and name not in (ANY_REPLICA, outcome.replica):
                     self._see(target, name, 0, outcome.finished_at_ms, outcome.finished_at_ms + stay_ms)
         if served or refused:
-            gone = outcome.status == "applied" and outcome.action in TAKEN_AWAY
+            gone = outcome.action in TAKEN_AWAY and (absent or outcome.status == "applied")
             until_ms = 0 if gone else outcome.finished_at_ms + stay_ms
             self._see(target, outcome.replica, mark, outcome.finished_at_ms, until_ms)
         if contentless:

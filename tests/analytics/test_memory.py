@@ -82,12 +82,13 @@ def test_only_what_was_surely_not_spent_comes_back(status, reason, warmed, apply
 
 
 @pytest.mark.parametrize("action", ["unload", "invalidate"])
-def test_what_was_taken_away_is_not_there_any_more(action):
+@pytest.mark.parametrize(("status", "reason"), [("applied", "done"), ("skipped", "already_absent")])
+def test_what_was_taken_away_is_not_there_any_more(action, status, reason):
     memory = TargetMemory(10, Section(MemoryMapStore(), "t"))
     memory.issued("s", "k", "0" * 32, 1, 1, 100, 200, 180, 1.0, ("r",))
     memory.on_outcome(told("0" * 32, "applied", "done"), 7, 1_000)
     assert memory.get("s", "k").resident_until("r", 7) == 1_150
-    gone = msgspec.structs.replace(told("2" * 32, "applied", "done"), action=action, finished_at_ms=160)
+    gone = msgspec.structs.replace(told("2" * 32, status, reason), action=action, finished_at_ms=160)
     memory.on_outcome(gone, 7, 1_000)
     assert memory.get("s", "k").resident_until("r", 7) == 0
 
