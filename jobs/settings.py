@@ -95,6 +95,24 @@ class WarmupSettings(Section):
         le=3_600_000,
         description="How long after its end a pane still takes events, in ms (0 to 3,600,000).",
     )
+    reward_wait_ms: int = Field(
+        default=120_000,
+        ge=1_000,
+        le=3_600_000,
+        description="How long a reward waits for the request that it judges, in ms (1,000 to 3,600,000).",
+    )
+    reward_memory_ms: int = Field(
+        default=3_600_000,
+        ge=60_000,
+        le=86_400_000,
+        description="How long answers and their rewards are remembered, in ms (60,000 to 86,400,000).",
+    )
+    max_rewards: int = Field(
+        default=20_000,
+        ge=100,
+        le=1_000_000,
+        description="Answers and rewards that a shard remembers; the oldest go first (100 to 1,000,000).",
+    )
     out_of_orderness_ms: int = Field(
         default=5_000, ge=0, le=60_000, description="How far the watermark stays behind, in ms (0 to 60,000)."
     )
@@ -215,6 +233,7 @@ class JobSettings(BaseModel):
     def demand(self) -> DemandConfig:
         """How demand is counted."""
         from analytics.demand import DemandConfig
+        from analytics.rewards import RewardConfig
         from analytics.second_sight import SecondSightConfig
 
         return DemandConfig(
@@ -225,6 +244,11 @@ class JobSettings(BaseModel):
             close_after_ms=self.scaled(self.warmup.pane_ms),
             second_sight=SecondSightConfig(
                 shards=self.warmup.shards, small=self.scopes.small, time_scale=self.time_scale
+            ),
+            rewards=RewardConfig(
+                wait_ms=self.scaled(self.warmup.reward_wait_ms),
+                memory_ms=self.scaled(self.warmup.reward_memory_ms),
+                max_entries=self.warmup.max_rewards,
             ),
         )
 
