@@ -2,27 +2,37 @@
 
 `stoker gain` asks it what the job would have done, and the tour looks into it. Records go in in the order of their
 times; event time follows them at the job's own distance and fires every timer that it passes, in order. Wall time is
-event time. Queries are not encoded: what would be embedded is taken as embedded at once.
+event time. Without an encoder nothing is embedded, and so nothing is clustered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
+from analytics.clustered import QueryVector
 from analytics.demand import Demand
-from analytics.envelopes import Embedded, EmbedRequest, PrefixDelta, Tag, body_of, key_of, open_as, seal, tag_of
+from analytics.envelopes import EmbedRequest, Partial, PrefixDelta, Tag, body_of, key_of, open_as, seal, tag_of
 from analytics.facts import shard_of
 from analytics.ingest import Ingest
 from analytics.planning import Planner
 from analytics.policy import PolicyBook
-from analytics.pools import for_redis
+from analytics.pools import for_redis, scope_of_queries
 from analytics.prefixes import PrefixTree
+from analytics.prompt_usage import Prompted, PromptUsage
+from analytics.scope_clusters import ScopeClusters
+from analytics.sessions import Session
 from analytics.stores import MemoryLogStore, MemoryMapStore
+from analytics.turns import Turn
+from connectors.encoders.base import Encoder
 from jobs.settings import JobSettings
 
-NO_ENCODER = "0" * 32
-"""Fingerprint of the encoder that is not there."""
+DEMAND, PREFIX, CLUSTER, SESSION, PROMPTS, PLAN = range(6)
+"""Operators in the order of the stream: of timers of one time, the first operator's goes first."""
+_FOR_PLAN = frozenset(
+    {Tag.PARTIAL, Tag.CANDIDATES, Tag.EMBEDDED, Tag.REWARDED, Tag.ANSWER, Tag.CLUSTERED, Tag.PATTERN, Tag.PROMPTS}
+)
 
 
 @dataclass
@@ -39,31 +49,30 @@ class Topics:
 
 
 class LocalJob:
-    """The operators ingest, demand, prefix and plan, wired as in `jobs/warmup.py`.
+    """The operators, wired as in `jobs/warmup.py`; the same object takes all keys.
 
     Args:
         settings: of the job. One demand shard holds everything, whatever they say: shards only divide the work.
         policy: the policies that hold from the start to the end.
+        encoder: of queries.
     """
 
-    def __init__(self, settings: JobSettings, policy: PolicyBook) -> None:
+    def __init__(self, settings: JobSettings, policy: PolicyBook, encoder: Encoder | None = None) -> None:
         one_shard = settings.warmup.model_copy(update={"shards": 1})
         self._settings = settings.model_copy(update={"warmup": one_shard})
         self._policy = policy
         self._redis_pool = settings.redis.pool_key
         self._behind_ms = settings.timing.out_of_orderness_ms
         self._ingest = Ingest(self._settings.ingest())
-        config = self._settings.demand()
-        self._demand = Demand(config, 0, MemoryLogStore(config.logs))
-        self._trees: dict[str, PrefixTree] = {}
-        self._planners: dict[str, Planner] = {}
+        self._embedder = None if encoder is None else _embedder(self._settings, encoder)
+        self._live: dict[tuple[int, str], Any] = {}
         self._watermark_ms = 0
         self.topics = Topics()
 
     @property
     def accounting(self) -> dict[str, int]:
-        """Where the records went, as in `schemas.Accounting`."""
-        return dict(self._demand.counters)
+        """Where the records of llm.requests went, by the names of `schemas.Accounting` and of `Demand.counters`."""
+        return dict(self._operator(DEMAND, "0").counters)
 
     def on_record(self, value: bytes, at_ms: int) -> None:
         """One record of any of the job's topics. Times must not go back."""
@@ -71,8 +80,10 @@ class LocalJob:
         read = self._ingest.on_record(value, at_ms)
         if read.dead is not None:
             self.topics.dead_letters.append(read.dead)
-        if read.fact is not None and shard_of(read.fact) == 0:
-            self._route(self._demand.on_fact(read.fact, self._watermark_ms, self._policy))
+        if read.fact is not None:
+            demand: Demand = self._operator(DEMAND, str(shard_of(read.fact)))
+            self._route(demand.on_fact(read.fact, self._watermark_ms, self._policy))
+        self._route(read.watched)
         for envelope in read.control:
             self._plan(envelope)
 
@@ -80,62 +91,85 @@ class LocalJob:
         """Lets event time come to `out_of_orderness_ms` before this time, and fires what is due on the way."""
         until_ms = at_ms - self._behind_ms
         while True:
-            due = min(self._timers(), default=None)
-            if due is None or due[0] > until_ms:
+            wanted = [(live.next_timer_ms, key) for key, live in self._live.items() if live.next_timer_ms is not None]
+            due_ms, key = min(wanted, default=(until_ms + 1, (PLAN, "")))
+            if due_ms > until_ms:
                 break
-            self._watermark_ms = max(self._watermark_ms, due[0])
-            self._fire(*due)
+            self._watermark_ms = max(self._watermark_ms, due_ms)
+            self._fire(due_ms, *key)
         self._watermark_ms = max(self._watermark_ms, until_ms)
 
-    def _timers(self) -> Iterator[tuple[int, int, str]]:
-        """Time, operator and key of all timers. Of one time demand goes first and plan last, as the stream flows."""
-        if self._demand.next_timer_ms is not None:
-            yield self._demand.next_timer_ms, 0, ""
-        for scope, tree in self._trees.items():
-            if tree.next_timer_ms is not None:
-                yield tree.next_timer_ms, 1, scope
-        for pool, planner in self._planners.items():
-            if planner.next_timer_ms is not None:
-                yield planner.next_timer_ms, 2, pool
-
     def _fire(self, at_ms: int, operator: int, key: str) -> None:
-        if operator == 0:
-            self._route(self._demand.on_timer(at_ms, self._policy))
-        elif operator == 1:
-            self._route(self._trees[key].on_timer(at_ms))
+        live = self._live[operator, key]
+        if operator == DEMAND:
+            self._route(live.on_timer(at_ms, self._policy))
+        elif operator == PLAN:
+            self._route(live.on_timer(at_ms, at_ms, self._policy))
         else:
-            self._route(self._planners[key].on_timer(at_ms, at_ms, self._policy))
+            self._route(live.on_timer(at_ms) or ())
+        if operator == SESSION and live.next_timer_ms is None:
+            del self._live[operator, key]
 
-    def _route(self, envelopes: list[bytes]) -> None:
+    def _route(self, envelopes: Iterable[bytes]) -> None:
         for envelope in envelopes:
-            tag = tag_of(envelope)
-            if tag == Tag.PARTIAL:
+            tag, key = tag_of(envelope), key_of(envelope)
+            if tag in _FOR_PLAN:
                 self._plan(for_redis(envelope, self._redis_pool) or envelope)
-            elif tag == Tag.CANDIDATES:
-                self._plan(envelope)
+                scope = scope_of_queries(envelope)
+                if scope is not None and self._embedder is not None:
+                    self._operator(CLUSTER, scope).on_counts(open_as(envelope, Partial))
             elif tag == Tag.DELTA:
-                self._tree(key_of(envelope)).on_delta(open_as(envelope, PrefixDelta))
+                self._operator(PREFIX, key).on_delta(open_as(envelope, PrefixDelta))
             elif tag == Tag.EMBED:
                 self._embed(open_as(envelope, EmbedRequest))
+            elif tag == Tag.TURN:
+                self._route(self._operator(SESSION, key).on_turn(open_as(envelope, Turn)))
+            elif tag == Tag.PROMPTED:
+                self._operator(PROMPTS, key).on_prompted(open_as(envelope, Prompted), self._watermark_ms)
             elif tag == Tag.INSIGHT:
                 self.topics.insights.append(body_of(envelope))
             elif tag == Tag.COMMAND:
                 self.topics.commands.append(body_of(envelope))
 
     def _plan(self, envelope: bytes) -> None:
-        pool = key_of(envelope)
-        planner = self._planners.get(pool)
-        if planner is None:
-            planner = self._planners[pool] = Planner(self._settings.planning(), pool, MemoryMapStore())
+        planner: Planner = self._operator(PLAN, key_of(envelope))
         self._route(planner.on_envelope(envelope, self._watermark_ms, self._watermark_ms, self._policy))
 
-    def _tree(self, scope: str) -> PrefixTree:
-        tree = self._trees.get(scope)
-        if tree is None:
-            tree = self._trees[scope] = PrefixTree(self._settings.prefixes(), MemoryMapStore())
-        return tree
-
     def _embed(self, asked: EmbedRequest) -> None:
-        size = len(asked.text.encode())
-        told = Embedded(asked.scope, asked.query, NO_ENCODER, 0, size, asked.at_ms, asked.trigger)
-        self._plan(seal(Tag.EMBEDDED, self._redis_pool, told))
+        if self._embedder is None:
+            return
+        for embedded, vector in self._embedder.embed([asked], asked.at_ms):
+            self._plan(seal(Tag.EMBEDDED, self._redis_pool, embedded))
+            told: QueryVector = vector
+            self._operator(CLUSTER, told.scope).on_vector(told)
+
+    def _operator(self, operator: int, key: str) -> Any:
+        """The live object of an operator's key; a new one over an empty store at its first envelope."""
+        live = self._live.get((operator, key))
+        if live is None:
+            live = self._live[operator, key] = self._new(operator, key)
+        return live
+
+    def _new(self, operator: int, key: str) -> Any:
+        settings = self._settings
+        if operator == DEMAND:
+            config = settings.demand()
+            return Demand(config, int(key), MemoryLogStore(config.logs))
+        if operator == PREFIX:
+            return PrefixTree(settings.prefixes(), MemoryMapStore())
+        if operator == CLUSTER:
+            return ScopeClusters(settings.clusters(), MemoryMapStore())
+        if operator == SESSION:
+            return Session(settings.sessions(), MemoryMapStore())
+        if operator == PROMPTS:
+            return PromptUsage(settings.prompts(), MemoryMapStore())
+        return Planner(settings.planning(), key, MemoryMapStore())
+
+
+def _embedder(settings: JobSettings, encoder: Encoder) -> Any:
+    """The job's embedder over a Redis in memory."""
+    from connectors.redis.fake import MemoryBlobs, MemoryStore, MemoryVectors
+    from jobs.embedding import Embedder
+
+    store = MemoryStore(now_ms=lambda: 0)  # no clock: what is stored stays
+    return Embedder(settings.embedding(), encoder, MemoryVectors(store), MemoryBlobs(store))

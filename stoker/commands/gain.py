@@ -89,7 +89,7 @@ def _from_events(
         capacity_tokens, block_tokens or (TRACE_BLOCK_TOKENS if traffic.trace else 16), budget_share, host_tier
     )
     found = bounds.waterfall(traffic, question, settings, lambda text: typer.echo(text, err=True))
-    show.print_to(console, show.draw(found, question))
+    show.print_to(console, show.draw(found, question, console.width))
     return show.as_json(found)
 
 
@@ -108,5 +108,6 @@ def _from_counters(metrics: Path | None, prometheus: str | None, hours: float) -
             found = counters.from_page(metrics.read_text("utf-8"), metrics.stat().st_mtime, str(metrics))
         except (OSError, UnicodeDecodeError) as fault:
             raise BrokenConfiguration(f"--metrics {metrics} cannot be read ({fault})") from None
-    show.print_to(Console(), show.draw_counters(found))
+    console = Console()
+    show.print_to(console, show.draw_counters(found, console.width))
     return show.counters_as_json(found)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from stoker.replay.sources import Workload
 
 Format = Literal["mooncake", "azure", "generated"]
 
@@ -34,6 +37,10 @@ def replay(
     routing: Annotated[Literal["session", "round_robin"], typer.Option(help="How replicas are chosen.")] = "session",
     concurrency: Annotated[int, typer.Option(help="Requests in flight, at most.")] = 128,
     seed: Annotated[int, typer.Option(help="Of tenants, questions and generated turns.")] = 0,
+    to: Annotated[
+        Path | None, typer.Option(help="Write the events to a file instead, as if each replica were a plain LRU cache.")
+    ] = None,
+    capacity_tokens: Annotated[int, typer.Option(help="--to: KV cache of such a replica.", min=1)] = 100_000,
     config: Annotated[Path | None, typer.Option("--config", help="stoker.toml to read.")] = None,
 ) -> None:
     """Send a workload's requests to engines at their times and publish what a gateway would to llm.requests."""
@@ -43,6 +50,10 @@ def replay(
     from stoker.replay.run import replay as play
     from stoker.replay.sources import Workload
 
+    if to is not None:
+        workload = Workload(format_, input_, queries, speed, minutes, block_tokens, seed)
+        typer.echo(f"{_write(workload, to, pool or 'gpu', model, capacity_tokens)} events written to {to}")
+        return
     settings = read(config)
     if concurrency < 1:
         raise BrokenConfiguration("--concurrency must be at least 1")
@@ -70,6 +81,20 @@ def replay(
         asyncio.run(play(place, turns, typer.echo))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+def _write(workload: Workload, to: Path, pool: str, model: str, capacity_tokens: int) -> int:
+    """The workload's events as JSON lines, without an engine; returns how many."""
+    from schemas import encode
+    from stoker.replay.offline import OfflineConfig, offline
+
+    turns = workload.turns()
+    count = 0
+    with to.open("wb") as file:
+        for event in offline(turns, OfflineConfig(pool=pool, model=model, capacity_tokens=capacity_tokens)):
+            file.write(encode(event) + b"\n")
+            count += 1
+    return count
 
 
 def parse_engines(text: str) -> dict[str, str]:

@@ -13,14 +13,16 @@ from stoker.bench.figures import Figure, Report, at_least
 from stoker.gain.bounds import ADOPT_POINTS, Killers, Question, Waterfall
 from stoker.gain.counters import Counters
 
-BAR = 44
-"""Cells of a bar: all prompt tokens."""
+OTHER_CELLS = 64
+"""What stands beside a bar, which takes the rest of the line within its bounds."""
+SHORTEST_BAR, LONGEST_BAR = 12, 60
 SHOWN_TEMPLATES = 5
 
 
-def draw(found: Waterfall, question: Question) -> RenderableType:
-    """The whole answer from events."""
-    table = _table()
+def draw(found: Waterfall, question: Question, width: int) -> RenderableType:
+    """The whole answer from events, on so many cells a line."""
+    cells = _cells(width)
+    table = _table(cells)
     stoker = found.now_share + found.gain_points / 100
     belady, endless = max(stoker, found.belady_share), max(stoker, found.belady_share, found.endless_share)
     now = "now, as measured" if found.measured_share is not None else f"now: LRU at {count(found.capacity_tokens)}"
@@ -32,11 +34,10 @@ def draw(found: Waterfall, question: Question) -> RenderableType:
     )
     for name, start, end, style in rows:
         first = name == now
-        # A place of eviction below nothing is shown as nothing: the three simulated caches are independent.
         step = end - start
         table.add_row(
             Text(name, style=style),
-            bar(start, end, style),
+            bar(start, end, cells, style),
             f"{end:.1%}",
             "" if first else f"{step * 100:+.1f} points",
             count(found.share_per_day(step)),
@@ -44,7 +45,7 @@ def draw(found: Waterfall, question: Question) -> RenderableType:
     left = 1 - endless
     table.add_row(
         Text("asked for the first time", style="dim"),
-        bar(endless, 1.0, "dim", "░"),
+        bar(endless, 1.0, cells, "dim", "░"),
         f"{left:.1%}",
         "",
         count(found.share_per_day(left)),
@@ -59,32 +60,34 @@ def verdict(found: Waterfall) -> Text:
     if found.adopt:
         return Text(f"Worth a trial in shadow mode: {seen}, for {count(price)} of warm-ups.", style="bold green")
     head_room = 100 * (found.belady_share - found.lru_share)
-    why = (
-        f"perfect eviction would gain {head_room:.1f} points"
-        if head_room < ADOPT_POINTS
-        else f"of the {head_room:.0f} points that eviction loses, warm-ups within this budget get so much back"
-    )
+    if head_room < ADOPT_POINTS:
+        why = f"perfect eviction would gain {head_room:.1f} points"
+    elif gain < 0:
+        why = "what warm-ups push out is asked for sooner than what they bring"
+    else:
+        why = f"of the {head_room:.0f} points that eviction loses, warm-ups within this budget get so much back"
     return Text(
         f"Don't adopt Stoker for this traffic: {seen}, below {ADOPT_POINTS:.0f} points; {why}.", style="bold red"
     )
 
 
-def draw_counters(found: Counters) -> RenderableType:
-    """The whole answer from counters."""
-    table = _table()
+def draw_counters(found: Counters, width: int) -> RenderableType:
+    """The whole answer from counters, on so many cells a line."""
+    cells = _cells(width)
+    table = _table(cells)
     models = found.models if len(found.models) == 1 else (*found.models, found.total)
     for model in models:
         asked = max(model.query_tokens, model.prompt_tokens)
         table.add_row(
             Text(f"now: {model.model or 'all'}", style="cyan"),
-            bar(0.0, model.now_share, "cyan"),
+            bar(0.0, model.now_share, cells, "cyan"),
             f"{model.now_share:.1%}",
             "",
             _day(found, model.hit_tokens),
         )
         table.add_row(
             Text("upper bound", style="magenta"),
-            bar(model.now_share, 1.0, "magenta", "░"),
+            bar(model.now_share, 1.0, cells, "magenta", "░"),
             "100.0%",
             f"{100 * (1 - model.now_share):+.1f} points",
             _day(found, asked - model.hit_tokens),
@@ -140,12 +143,12 @@ def counters_as_json(found: Counters) -> dict[str, Any]:
     return Report("gain", figures).as_json()
 
 
-def bar(start: float, end: float, style: str, cell: str = "█") -> Text:
-    """A step of a waterfall; never nothing where there is something."""
-    left, right = round(start * BAR), round(end * BAR)
+def bar(start: float, end: float, cells: int, style: str, cell: str = "█") -> Text:
+    """A step of a waterfall of so many cells; never nothing where there is something."""
+    left, right = round(start * cells), round(end * cells)
     if end > start and right == left:
-        left, right = (left, left + 1) if left < BAR else (BAR - 1, BAR)
-    return Text(" " * left) + Text(cell * max(0, right - left), style=style) + Text(" " * (BAR - max(left, right)))
+        left, right = (left, left + 1) if left < cells else (cells - 1, cells)
+    return Text(" " * left) + Text(cell * max(0, right - left), style=style) + Text(" " * (cells - max(left, right)))
 
 
 def count(tokens: float) -> str:
@@ -165,13 +168,17 @@ def print_to(console: Console, what: RenderableType) -> None:
     console.print(what, highlight=False)
 
 
-def _table() -> Table:
+def _cells(width: int) -> int:
+    return max(SHORTEST_BAR, min(LONGEST_BAR, width - OTHER_CELLS))
+
+
+def _table(cells: int) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("prompt tokens found cached")
-    table.add_column(f"0 %{'100 %':>{BAR - 3}}", no_wrap=True)
+    table.add_column("found cached", no_wrap=True)
+    table.add_column(f"0 %{'100 %':>{cells - 3}}", no_wrap=True)
     table.add_column("share", justify="right", no_wrap=True)
     table.add_column("step", justify="right", no_wrap=True)
-    table.add_column("tokens a day", justify="right", no_wrap=True)
+    table.add_column("a day", justify="right", no_wrap=True)
     return table
 
 

@@ -1,0 +1,85 @@
+"""A workload's events without any engine: what a gateway would have told if each replica were a plain LRU cache.
+
+For a first look (`stoker gain`), for the tour and for tests. Tokens are counted as four characters each, the prefill of
+what is missing is all that a first token waits for, and nothing is queued.
+"""
+
+from __future__ import annotations
+
+import heapq
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from analytics.cache_models import LruCache, cut
+from schemas import Render, RequestEvent
+from schemas.canonical import h128
+from stoker.replay.events import Marks, finished, started
+from stoker.replay.render import Rendered, chain
+from stoker.replay.stream import Answer
+from stoker.replay.turns import Piece, Turn
+
+CHARS_PER_TOKEN = 4
+DECODE_MS_PER_TOKEN = 20.0
+
+
+@dataclass(frozen=True)
+class OfflineConfig:
+    """The service that is not there.
+
+    Attributes:
+        replicas: sessions stay on one.
+        capacity_tokens: KV cache of each.
+        start_ms: event time of the workload's beginning.
+    """
+
+    pool: str = "gpu"
+    model: str = "tiny"
+    replicas: int = 1
+    capacity_tokens: int = 100_000
+    block_tokens: int = 16
+    prefill_tokens_per_s: float = 20_000.0
+    start_ms: int = 1_700_000_000_000
+
+
+def offline(turns: Iterable[Turn], config: OfflineConfig) -> Iterator[RequestEvent]:
+    """Started and finished events in the order of their times; the same turns give the same events."""
+    marks = Marks(config.pool, config.model, user_key=b"offline")
+    caches = [LruCache(config.capacity_tokens // config.block_tokens) for _ in range(config.replicas)]
+    ends: list[tuple[int, int, RequestEvent]] = []
+    for number, turn in enumerate(turns):
+        at_ms = config.start_ms + turn.at_ms
+        while ends and ends[0][0] <= at_ms:
+            yield heapq.heappop(ends)[2]
+        place = zlib.crc32(turn.session.encode()) % config.replicas
+        shape = _shape(turn, config.model)
+        start = started(turn, shape, marks, h128("offline", str(number)), f"r{place}", at_ms)
+        yield start
+        runs = cut([(segment.hash, segment.tokens) for segment in shape.segments], config.block_tokens)
+        cached = caches[place].request(runs) * config.block_tokens
+        ttft_ms = (shape.tokens - cached) / config.prefill_tokens_per_s * 1000
+        latency_ms = ttft_ms + turn.output_tokens * DECODE_MS_PER_TOKEN
+        answer = Answer(
+            status=200,
+            ttft_ms=ttft_ms,
+            latency_ms=latency_ms,
+            prompt_tokens=shape.tokens,
+            output_tokens=turn.output_tokens,
+            cached_tokens=cached,
+            finish_reason="stop",
+        )
+        end_ms = at_ms + max(1, round(latency_ms))
+        heapq.heappush(ends, (end_ms, number, finished(start, answer, end_ms)))
+    while ends:
+        yield heapq.heappop(ends)[2]
+
+
+def _shape(turn: Turn, model: str) -> Rendered:
+    render = Render(template_sha=h128("template", model)[:16])
+    return Rendered(chain(turn.pieces, [_tokens(piece) for piece in turn.pieces], model, render, turn.adapter), render)
+
+
+def _tokens(piece: Piece) -> int:
+    if piece.role == "block":
+        return piece.text.count(" ") + 1 if piece.text else 0
+    return max(1, len(piece.text) // CHARS_PER_TOKEN)
