@@ -1,0 +1,334 @@
+"""Adapters in a pool's plan: announced versions, demand from panes, residency from samples (D10, D12)."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analytics.adapter_uses import AdapterUses
+from analytics.envelopes import KeyCount, Partial, Tag, seal
+from analytics.patterns import fnv1a32
+from analytics.records import Section
+from analytics.stores import MemoryMapStore
+from schemas import Adapter, Announcement, Pattern, ReplicaSample, ResidentAdapter, encode
+from schemas.announcement import announcement_id
+from tests.analytics.test_planning import T0, TICK, Drive, book, outcome, partial
+
+PANE_MS = 10_000
+PANE = T0 // PANE_MS * PANE_MS
+LONG_AGO = T0 - 600_000
+
+
+def announced(name: str = "support", version: str = "3", at: int = LONG_AGO, **more: Any) -> Announcement:
+    fields: dict[str, Any] = {"rank": 16, "sha256": "ab" * 32, "source": f"adapters/{name}-{version}", "scope": "s"}
+    fields |= more
+    return Announcement(
+        announcement_id=announcement_id(fields["scope"], "p", "adapter", name, version, at),
+        pool="p",
+        kind="adapter",
+        name=name,
+        version=version,
+        announced_at_ms=min(at, T0),
+        at_ms=at,
+        **fields,
+    )
+
+
+def sample(replica: str, at: int, *adapters: str, incarnation: str = "i1") -> ReplicaSample:
+    listed = tuple(ResidentAdapter(*adapter.split("@"), "named") for adapter in adapters)
+    return ReplicaSample(
+        replica=replica, pool="p", incarnation=incarnation, sampled_at_ms=at, state="ready", adapters=listed
+    )
+
+
+def used(drive: Drive, counts: dict[str, int], pane: int = PANE, revision: int = 1, scope: str = "s") -> None:
+    drive.hear(partial(counts, pane, revision=revision, scope=scope, dimension="adapter"))
+
+
+def tick(drive: Drive, *samples: ReplicaSample, ms: int = TICK) -> list[Any]:
+    for each in samples:
+        drive.control(each)
+    return drive.run(ms)
+
+
+def patterns(drive: Drive) -> list[Pattern]:
+    return [insight for insight in drive.insights if isinstance(insight, Pattern)]
+
+
+def test_five_uses_in_a_minute_load_an_adapter_where_it_is_absent() -> None:
+    drive = Drive()
+    drive.control(announced())
+    used(drive, {"support@3": 5})
+    (command,) = tick(drive, sample("r1", T0), sample("r2", T0, "support@3"))
+    assert command.target == Adapter(
+        name="support", version="3", rank=16, sha256="ab" * 32, source="adapters/support-3"
+    )
+    assert (command.action, command.target_key, command.replicas.names) == ("load", "adapter:support@3", ("r1",))
+    assert (command.reason.trigger, command.lane, command.content_version) == ("adapter_rate", "tick", "3")
+    assert command.unit == "support@2026-09-21"
+    # 5 uses in 60 s: the spec's priority is int(fnv1a32 mod 100 · (5/60) / 2.5).
+    raw = int(fnv1a32(b"support@3") % 100 * (5 / 60) / 2.5)
+    assert (command.priority, command.reason.evidence["priority_raw"]) == (raw, raw)
+    (insight,) = patterns(drive)
+    assert (insight.pattern, insight.subject, insight.priority) == ("adapter_rate", "support@3", raw)
+    assert insight.evidence["uses_in_minute"] == 5
+
+
+@pytest.mark.parametrize(("qos", "loads"), [("best_effort", 0), ("burstable", 1), ("guaranteed", 1)])
+def test_four_uses_load_it_only_where_its_priority_lets_it_stay(qos: str, loads: int) -> None:
+    # Four uses spread over 10 s are 2.5 s apart: in use, so that a priority above 0.7 stays.
+    drive = Drive(policy=book(plan={"qos": qos}))
+    drive.control(announced())
+    used(drive, {"support@3": 4})
+    commands = tick(drive, sample("r1", T0))
+    assert [command.reason.trigger for command in commands] == ["adapter_hot"] * loads
+    assert patterns(drive) == []
+
+
+def test_uses_of_several_shards_add_up_and_a_later_revision_replaces() -> None:
+    drive = Drive(policy=book(adapter={"priority": 0.0}))
+    drive.control(announced())
+    used(drive, {"support@3": 2}, revision=2)
+    used(drive, {"support@3": 4}, revision=4)
+    assert tick(drive, sample("r1", T0)) == []
+    drive.hear(partial({"support@3": 1}, PANE - PANE_MS, shard=1, scope="s", dimension="adapter"))
+    assert len(tick(drive, sample("r1", drive.now))) == 1
+
+
+def test_an_adapter_that_nobody_announced_is_told_and_not_loaded() -> None:
+    drive = Drive()
+    used(drive, {"support@3": 50})
+    assert tick(drive, sample("r1", T0)) == []
+    assert [insight.subject for insight in patterns(drive)] == ["support@3"]
+
+
+def test_another_scope_s_requests_load_nothing() -> None:
+    drive = Drive()
+    drive.control(announced())
+    used(drive, {"support@3": 50}, scope="t")
+    assert tick(drive, sample("r1", T0)) == []
+
+
+def test_an_announced_version_is_loaded_shortly_before_it_takes_effect_and_the_old_one_is_let_go() -> None:
+    drive = Drive(policy=book(adapter={"unload": True}, budget={"adapter_slots": 1}))
+    drive.control(announced(version="2"))
+    drive.control(announced(version="3", at=T0 + 90_000, replaces="2"))
+    for _ in range(25):  # the lead is a minute: until then nothing goes out
+        assert tick(drive, sample("r1", drive.now), sample("r2", drive.now, "support@2")) == []
+    found = []
+    for _ in range(10):
+        found += tick(drive, sample("r1", drive.now), sample("r2", drive.now, "support@2"))
+    loads = [command for command in found if command.action == "load"]
+    assert [(c.target.version, c.replicas.names, c.reason.trigger) for c in loads] == [("3", ("r1",), "announced")]
+    # r2 has one slot, which version 2 holds: unused, with a priority of 0.8, it need not stay.
+    unloads = [command for command in found if command.action == "unload"]
+    assert [(c.target.version, c.replicas.names, c.reason.trigger) for c in unloads] == [("2", ("r2",), "adapter_idle")]
+
+
+def test_a_new_version_inherits_the_uses_of_the_one_that_it_replaces() -> None:
+    drive = Drive()
+    drive.control(announced(version="2"))
+    drive.control(announced(version="3", at=T0 - 90_000, replaces="2"))
+    used(drive, {"support@2": 9})
+    (command,) = tick(drive, sample("r1", T0, "other@1"))
+    assert (command.target.version, command.reason.trigger) == ("3", "adapter_rate")
+    assert command.reason.evidence["uses_in_minute"] == 9
+
+
+def test_what_was_loaded_is_believed_until_a_replica_that_lists_adapters_does_not_list_it() -> None:
+    drive = Drive(policy=book(adapter={"repeat_ms": 1_000, "resident_ms": 60_000}))
+    drive.control(announced())
+    used(drive, {"support@3": 9})
+    (command,) = tick(drive, sample("r1", T0))
+    drive.control(outcome(command, "r1", drive.now, warmed=0))
+    # It lists nothing at all: an engine that does not tell. What was applied is believed.
+    assert tick(drive, sample("r1", drive.now + 9_000), ms=10_000) == []
+    # It lists another one: so it tells, and this one is gone.
+    (again,) = tick(drive, sample("r1", drive.now + 1_000, "other@1"), ms=2_000)
+    assert again.target_key == command.target_key
+
+
+def test_a_new_incarnation_has_lost_what_was_loaded() -> None:
+    drive = Drive(policy=book(adapter={"repeat_ms": 1_000}))
+    drive.control(announced())
+    used(drive, {"support@3": 9})
+    (command,) = tick(drive, sample("r1", T0))
+    drive.control(outcome(command, "r1", drive.now, warmed=0))
+    assert tick(drive, sample("r1", drive.now, incarnation="i1"), ms=3_000) == []
+    (again,) = tick(drive, sample("r1", drive.now, incarnation="i2"), ms=2_000)
+    assert again.command_id != command.command_id
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [{"adapter": {"enabled": False}}, {"freeze": {"frozen": True}}, {"budget": {"adapter_loads_per_s": 0.0}}],
+    ids=["disabled", "frozen", "no budget"],
+)
+def test_what_policy_forbids_is_not_loaded(bodies: dict[str, dict[str, Any]]) -> None:
+    drive = Drive(policy=book(**bodies))
+    drive.control(announced())
+    used(drive, {"support@3": 50})
+    assert tick(drive, sample("r1", T0)) == []
+
+
+def test_loads_are_paid_from_their_own_budget_and_a_scope_s_share_of_it() -> None:
+    # 0.1 a second in a burst of 30 s: three, of which each of two scopes has one and a half.
+    drive = Drive(policy=book(budget={"adapter_loads_per_s": 0.1}))
+    for index in range(4):
+        drive.control(announced(f"a{index}"))
+    drive.control(announced("other", scope="t"))
+    used(drive, {f"a{index}@3": 9 for index in range(4)})
+    first = tick(drive, sample("r1", T0))
+    assert len(first) == 1
+    later = tick(drive, sample("r1", drive.now + 9_000), ms=10_000)
+    assert len(later) == 1
+    assert not drive.planner._budget  # not a token of prefill
+
+
+def test_a_full_replica_lets_go_of_the_longest_unused_that_need_not_stay_and_only_then_loads() -> None:
+    drive = Drive(policy=book(adapter={"unload": True}, budget={"adapter_slots": 2}))
+    for name in ("old", "older", "new"):
+        drive.control(announced(name))
+    used(drive, {"older@3": 1}, PANE - 90_000)
+    used(drive, {"old@3": 1}, PANE - 80_000)
+    used(drive, {"new@3": 9})
+    (unload,) = tick(drive, sample("r1", T0, "old@3", "older@3"))
+    assert (unload.action, unload.target_key, unload.replicas.names) == ("unload", "adapter:older@3", ("r1",))
+    assert (unload.arm, unload.propensity) == ("warm", 1.0)  # taking back is never held out
+    done = outcome(unload, "r1", drive.now, warmed=0)
+    drive.control(type(done)(**{**{f: getattr(done, f) for f in done.__struct_fields__}, "action": "unload"}))
+    (load,) = tick(drive, sample("r1", drive.now, "old@3"), ms=2_000)
+    assert (load.action, load.target_key) == ("load", "adapter:new@3")
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        {"adapter": {"unload": False}, "budget": {"adapter_slots": 1}},
+        {"adapter": {"unload": True, "priority": 0.96}, "budget": {"adapter_slots": 1}},
+    ],
+    ids=["policy says no", "priority above 0.95 always stays"],
+)
+def test_nothing_is_unloaded_that_may_or_must_stay_and_a_full_replica_gets_no_load(bodies: dict[str, Any]) -> None:
+    drive = Drive(policy=book(**bodies))
+    for name in ("old", "new"):
+        drive.control(announced(name))
+    used(drive, {"new@3": 9})
+    assert tick(drive, sample("r1", T0, "old@3")) == []
+
+
+def test_a_held_out_adapter_s_command_says_so() -> None:
+    drive = Drive(policy=book(experiment={"hold_share": 1.0}))
+    drive.control(announced())
+    used(drive, {"support@3": 9})
+    (command,) = tick(drive, sample("r1", T0))
+    assert (command.arm, command.unit) == ("hold", "support@2026-09-21")
+
+
+def test_what_was_taken_back_is_not_loaded() -> None:
+    drive = Drive()
+    drive.control(announced())
+    drive.control(announced(deleted=True))
+    used(drive, {"support@3": 9})
+    assert tick(drive, sample("r1", T0)) == []
+
+
+def test_a_pool_of_which_only_adapters_were_named_is_left_after_an_hour() -> None:
+    drive = Drive()
+    used(drive, {"support@3": 9})
+    drive.run(3_700_000)
+    assert drive.planner.blank
+    assert drive.store.records == {}
+
+
+# Uses
+
+
+def counted(counts: dict[str, int], pane: int) -> tuple[Partial, Partial]:
+    top = tuple(KeyCount(key, count, 1) for key, count in counts.items())
+    full = Partial("s", "p", "adapter", 0, pane, pane + PANE_MS, 1, 1.0, 0.0, 1, 1, top)
+    return full, Partial("s", "p", "adapter", 0, pane, pane + PANE_MS, 0, 0.0, 0.0, 0, 0, ())
+
+
+def uses() -> AdapterUses:
+    return AdapterUses(PANE_MS, 3_600_000, Section(MemoryMapStore(), ""))
+
+
+def test_uses_are_spread_evenly_over_their_pane() -> None:
+    found = uses()
+    found.add(*counted({"a@1": 1}, 0))
+    assert found.last_two_ms("s", "a@1") == (5_000,)
+    found.add(*counted({"a@1": 1}, 20_000))
+    assert found.last_two_ms("s", "a@1") == (5_000, 25_000)
+    found.add(*counted({"a@1": 4}, 30_000))  # at 31,250, 33,750, 36,250 and 38,750
+    assert found.last_two_ms("s", "a@1") == (36_250, 38_750)
+    found.add(*counted({"a@2": 1}, 40_000))
+    assert found.last_two_ms("s", "a@1", "a@2") == (38_750, 45_000)
+
+
+def test_a_minute_is_six_panes_and_the_last_two_uses_are_kept_longer() -> None:
+    found = uses()
+    for pane in (0, 100_000, 110_000, 160_000):
+        found.add(*counted({"a@1": 2}, pane))
+    assert found.in_minute("s", "a@1", 170_000) == 4  # the panes of 110 s and 160 s
+    assert found.in_minute("s", "a@1", 300_000) == 0
+    assert found.last_two_ms("s", "a@1") == (162_500, 167_500)
+
+
+# Recovery
+
+
+events = st.one_of(
+    st.tuples(st.just("use"), st.sampled_from(["a@1", "a@2", "b@1"]), st.integers(1, 9), st.sampled_from("st")),
+    st.tuples(st.just("announce"), st.sampled_from(["1", "2"]), st.integers(-50, 50), st.sampled_from("st")),
+    st.tuples(st.just("sample"), st.sampled_from(["r1", "r2"]), st.sets(st.sampled_from(["a@1", "a@2", "b@1"]))),
+    st.tuples(st.just("outcome"), st.floats(0, 0.99), st.sampled_from(["applied", "failed", "resident"])),
+    st.tuples(st.just("run"), st.integers(1, 40)),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(events, max_size=25), st.sets(st.integers(0, 25)))
+def test_a_planner_with_adapters_rebuilt_anywhere_says_the_same(script: list[Any], crashes: set[int]) -> None:
+    def run(crashes: set[int]) -> list[bytes]:
+        bodies = {
+            "adapter": {"repeat_ms": 5_000, "resident_ms": 20_000, "unload": True},
+            "budget": {"adapter_slots": 2},
+        }
+        drive, issued, said = Drive(policy=book(**bodies)), [], []
+        for index, (kind, *rest) in enumerate(script):
+            if index in crashes:
+                drive.rebuild()
+                items = list(drive.store.records.items())
+                random.Random(index).shuffle(items)
+                drive.store.records = dict(items)
+                drive.planner = type(drive.planner)(drive.config, drive.pool, drive.store)
+            if kind == "use":
+                adapter, count, scope = rest
+                used(drive, {adapter: count}, drive.now // PANE_MS * PANE_MS - PANE_MS, revision=index + 1, scope=scope)
+            elif kind == "announce":
+                version, offset, scope = rest
+                replaces = "1" if version == "2" else None
+                drive.control(announced("a", version, drive.now + offset * 1_000, scope=scope, replaces=replaces))
+            elif kind == "sample":
+                replica, listed = rest
+                drive.control(sample(replica, drive.now, *sorted(listed)))
+            elif kind == "outcome" and issued:
+                command = issued[int(rest[0] * len(issued))]
+                drive.control(outcome(command, command.replicas.names[0], drive.now, rest[1]))
+            elif kind == "run":
+                issued += drive.run(rest[0] * 1_000)
+        said = [encode(command) for command in issued] + [encode(insight) for insight in drive.insights]
+        return [*said, *(key.encode() + blob for key, blob in sorted(drive.store.records.items()))]
+
+    assert run(crashes) == run(set())
+
+
+def test_an_adapter_s_announcement_is_heard_as_control() -> None:
+    drive = Drive()
+    assert drive.hear(seal(Tag.CONTROL, "p", encode(announced()))) == []
+    assert drive.planner._adapters
