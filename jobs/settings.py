@@ -269,7 +269,6 @@ class JobSettings(BaseModel):
             window=self.warmup.cluster_window,
             eps=self.warmup.cluster_eps,
             mass_ms=self.warmup.window_ms,
-            pane_ms=self.warmup.pane_ms,
             redis_pool=self.redis.pool_key,
             time_scale=self.time_scale,
         )
@@ -278,7 +277,12 @@ class JobSettings(BaseModel):
         """How warm-ups are chosen. One Redis pool sees the queries of all GPU pools."""
         from analytics.plan_config import PlanConfig
 
-        return PlanConfig(pane_ms=self.warmup.pane_ms, redis_pool=self.redis.pool_key, time_scale=self.time_scale)
+        return PlanConfig(
+            pane_ms=self.warmup.pane_ms,
+            redis_pool=self.redis.pool_key,
+            reward_life_ms=self.warmup.reward_memory_ms,
+            time_scale=self.time_scale,
+        )
 
     def policy_defaults(self) -> PolicyDefaults:
         """What holds where no policy says otherwise."""
