@@ -13,8 +13,8 @@ from stoker.stack.kafka import Kafka
 from stoker.stack.redis import Redis
 from tests.e2e.asking import Asking
 from tests.e2e.whole import Whole
-from tests.jobs.deployment import now_ms
-from tests.jobs.kills import READY_S, Parts, jobmanager, kafka, redis, taskmanager
+from tests.jobs.deployment import READY_S, now_ms
+from tests.jobs.kills import Parts, jobmanager, kafka, redis, taskmanager
 from tests.jobs.traffic import Mix
 
 ROUNDS = int(os.environ.get("STOKER_FAULT_ROUNDS", "1"))

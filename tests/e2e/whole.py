@@ -23,7 +23,7 @@ from tests.jobs.traffic import Mix
 
 TIME_SCALE = 10.0
 RATE_PER_S = 40.0
-PATIENCE_S = 300.0
+PATIENCE_S = 600.0
 BLOCK_TOKENS = 16
 
 

@@ -35,6 +35,8 @@ AHEAD_MS = 10_000
 
 FATES = ("counted", "second_phase", "not_demand", "late", "duplicate", "dead")
 PATIENCE_S = 300.0
+READY_S = 900.0
+"""For a job or broker to be up on a machine that is overloaded."""
 
 
 def now_ms() -> int:
@@ -152,7 +154,7 @@ class Deployment:
                 parallelism=parallelism,
                 savepoint=self._savepoint,
                 config=FlinkConfig(checkpoint_interval_ms=1_000, restart_delay_ms=500),
-                ready_s=300.0,
+                ready_s=READY_S,
             )
         return self._app
 

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from stoker.stack.flink import FlinkApplication
 from stoker.stack.kafka import Kafka
 from stoker.stack.redis import Redis
-
-READY_S = 300.0
-"""For a job or broker to be back on a machine that is overloaded."""
+from tests.jobs.deployment import READY_S
 
 
 @dataclass

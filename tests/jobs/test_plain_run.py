@@ -16,8 +16,7 @@ from stoker.stack.flink_config import FlinkConfig
 from stoker.stack.flink_session import FlinkSession, SessionConfig
 from stoker.stack.paths import PROJECT, StateFolder
 from stoker.stack.topics import create_topics
-from tests.jobs.deployment import Deployment, now_ms
-from tests.jobs.kills import READY_S
+from tests.jobs.deployment import READY_S, Deployment, now_ms
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 

@@ -14,8 +14,8 @@ import pytest
 from stoker.bench.workload import Workload, WorkloadConfig
 from stoker.stack.kafka import Kafka
 from stoker.stack.redis import Redis
-from tests.jobs.deployment import Deployment, paced
-from tests.jobs.kills import READY_S, Kill, Parts, jobmanager, kafka, redis, taskmanager
+from tests.jobs.deployment import READY_S, Deployment, paced
+from tests.jobs.kills import Kill, Parts, jobmanager, kafka, redis, taskmanager
 from tests.jobs.traffic import Mix
 
 ROUNDS = int(os.environ.get("STOKER_FAULT_ROUNDS", "2"))
