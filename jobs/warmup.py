@@ -77,11 +77,13 @@ def build(env: Any, settings: JobSettings) -> None:
     prefix = prefix.uid("prefix").name("prefix")
 
     embed = route.get_side_output(tags.EMBEDS).key_by(embed_key, Types.INT()).process(EmbedOperator(config), data)
-    embed = embed.uid("embed").name("embed")
+    # Alone in its thread, as every operator that calls native code must be: a library that asks for the thread's Python
+    # state gets that of the first operator chained there, and waits for ever for the lock that this one holds.
+    embed = embed.uid("embed").name("embed").disable_chaining()
 
     for_cluster = embed.get_side_output(tags.VECTORS).union(route.get_side_output(tags.COUNTS))
     cluster = for_cluster.key_by(key_of, Types.STRING()).process(ClusterOperator(config), data)
-    cluster = cluster.uid("cluster").name("cluster")
+    cluster = cluster.uid("cluster").name("cluster").disable_chaining()
 
     turns, prompted = ingest.get_side_output(tags.TURNS), ingest.get_side_output(tags.PROMPTED)
     session = turns.key_by(key_of, Types.STRING()).process(SessionOperator(config), data)
