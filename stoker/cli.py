@@ -13,7 +13,7 @@ import typer
 
 from schemas import StokerError
 
-GROUPS = ("demo", "stack", "jobs", "executor", "replay", "gain", "policy", "announce", "schema", "bench", "doctor")
+GROUPS = ("demo", "stack", "jobs", "executor", "replay", "gain", "rule", "policy", "announce", "schema", "bench", "doctor")
 
 
 def build() -> typer.Typer:

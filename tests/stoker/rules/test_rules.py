@@ -1,0 +1,173 @@
+"""Every rule runs on its own example, and says of a wrong input which field is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from schemas import BrokenConfiguration
+from stoker.cli import build
+from stoker.rules import RULES, decide, find
+
+RUN = CliRunner()
+EXPECTED: dict[str, Any] = {
+    "should_preheat": {"preheat": True, "keys": ["returns", "sizes"]},
+    "prompt_hotness": {"hotness": pytest.approx(2.0 * 0.95**2 + 0.3 + 0.5)},
+    "prompt_sample": {"index": 1},
+    "compute_dynamic_score": {"score": pytest.approx(0.6 * 0.9 + 0.4 * 0.5), "alpha": 0.6, "dropped": False},
+    "pattern_state": {"state": 202, "segments": [1, 2]},
+    "should_keep": {"keep": True},
+    "hot_top_n": {"keys": ["c", "a"], "coverage": 1.0, "cost": 2},
+    "lora_heat": {"modules": ["q_proj", "v_proj"], "values": [[0.25, 1.0], [0.0, 0.5]], "source": "activity"},
+}
+
+
+def example(name: str) -> bytes:
+    return json.dumps(find(name).example).encode()
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_an_example_is_decided_in_jsons_types(name: str) -> None:
+    found = decide(name, example(name))
+    assert json.loads(json.dumps(found)) == found
+    if name in EXPECTED:
+        assert found == EXPECTED[name]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_field_that_is_not_known_is_named(name: str) -> None:
+    wrong = json.dumps({**find(name).example, "nonsense": 1}).encode()
+    with pytest.raises(BrokenConfiguration, match=f"input of {name}: .*nonsense"):
+        decide(name, wrong)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_field_of_another_type_is_named(name: str) -> None:
+    for field in msgspec.structs.fields(find(name).input):
+        wrong = json.dumps({**find(name).example, field.encode_name: {"not": ["this"]}}).encode()
+        with pytest.raises(BrokenConfiguration, match=rf"input of {name}: .*\$\.{field.encode_name}"):
+            decide(name, wrong)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_field_that_is_missing_is_named(name: str) -> None:
+    for field in msgspec.structs.fields(find(name).input):
+        if not field.required:
+            continue
+        wrong = {key: value for key, value in find(name).example.items() if key != field.encode_name}
+        with pytest.raises(BrokenConfiguration, match=f"input of {name}: .*`{field.encode_name}`"):
+            decide(name, json.dumps(wrong).encode())
+
+
+def test_focus_tells_the_crowd_by_both_rules_and_their_figures() -> None:
+    found: Any = decide("focus", example("focus"))
+    assert {insight["rule"] for insight in found["fired"]} == {"should_preheat", "entropy_only"}
+    assert found["fired"][0]["keys"][0] == {"key": "a", "qps": 1.0}
+    assert found["entropy_bits"][0] == pytest.approx(2.3219, abs=1e-4)
+
+
+def test_window_counts_like_texts_as_one_and_minutes_apart() -> None:
+    found: Any = decide("window", example("window"))
+    assert [minute["events"] for minute in found["minutes"]] == [1, 2]
+    assert found["sliding"]["distinct"] == 2
+    late = json.dumps(
+        {"arrivals": [{"at_ms": 100_000, "query": "a"}, {"at_ms": 10_000, "query": "a"}], "now_ms": 100_000}
+    )
+    assert decide("window", late.encode())["late"] == 1  # type: ignore[index]
+
+
+def test_candidates_are_the_deepest_hot_prefixes() -> None:
+    found: Any = decide("prefix_candidates", example("prefix_candidates"))
+    assert found["candidates"][0]["segments"] == ["rules", "terms"]
+    assert found["candidates"][0]["tokens"] == 1000
+
+
+def test_the_plan_prefers_what_traffic_does_not_keep_warm_and_spends_no_more_than_it_may() -> None:
+    found: Any = decide("plan", example("plan"))
+    assert [command["name"] for command in found["commands"]] == ["manual", "terms"]
+    absent = [command["benefit"]["p_absent"] for command in found["commands"]]
+    assert absent[0] > absent[1]
+    assert found["commands"][0]["replicas"] == ["r0", "r1"]
+    poor = {**find("plan").example, "prefill_share": 0.0}
+    assert decide("plan", json.dumps(poor).encode()) == {"commands": []}
+
+
+def test_a_changed_rank_blocks_a_release_and_is_named() -> None:
+    found: Any = decide("lora_release_check", example("lora_release_check"))
+    assert not found["ok"]
+    assert "rank: 8 became 16" in found["differences"]
+
+
+def test_the_schedule_has_waves_and_a_lazy_rest() -> None:
+    found: Any = decide("schedule_warmup", example("schedule_warmup"))
+    assert [(wave["offset_ms"], wave["keys"]) for wave in found["waves"]] == [
+        (0, ["sku:1", "sku:2"]),
+        (2000, ["sku:3"]),
+        (4000, ["sku:4"]),
+    ]
+    assert found["lazy"] == ["sku:5"]
+
+
+def test_every_rule_is_documented() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "commands.md").read_text()
+    assert [name for name in RULES if f"`{name}`" not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"), [(b"{", "is no JSON"), (b"\xff", "is no JSON"), (b"[]", "Expected `object`")]
+)
+def test_what_is_no_input_is_told_so(text: bytes, sentence: str) -> None:
+    with pytest.raises(BrokenConfiguration, match=sentence):
+        decide("should_keep", text)
+
+
+def test_a_value_that_the_function_refuses_is_told_with_its_reason() -> None:
+    with pytest.raises(BrokenConfiguration, match="heat needs gradients or activity"):
+        decide("lora_heat", b'{"rank": 8, "alpha": 16}')
+
+
+def test_unknown_names_and_rules_that_do_not_exist_yet() -> None:
+    with pytest.raises(BrokenConfiguration, match="did you mean should_preheat"):
+        decide("should_prehaet", b"{}")
+    untuned = next(name for name, rule in RULES.items() if "tuned" not in rule.variants)
+    with pytest.raises(BrokenConfiguration, match="has no tuned rule; there is: spec"):
+        decide(untuned, example(untuned), "tuned")
+
+
+def test_names_are_those_of_the_decisions(data_dir: Path) -> None:
+    """What DECISIONS.md names in brackets and exists by now; ours beyond that are few and known."""
+    page = data_dir.parent / "DECISIONS.md"
+    if not page.exists():
+        pytest.skip(f"no {page.name} beside the data")
+    named = {
+        name.strip()
+        for names in re.findall(r"^## D\d+ .*\[(.+)\]$", page.read_text(), re.MULTILINE)
+        for name in names.split(",")
+    }
+    assert set(RULES) - named == {"consecutive_prompts", "prefix_linter", "hot_top_n", "sampled"}
+
+
+def test_the_command_lists_shows_and_decides(tmp_path: Path) -> None:
+    listing = RUN.invoke(build(), ["rule"])
+    assert listing.exit_code == 0
+    assert all(f"{rule.name} " in listing.output and rule.summary in listing.output for rule in RULES.values())
+    shown = RUN.invoke(build(), ["rule", "should_keep", "--example"])
+    file = tmp_path / "input.json"
+    file.write_text(shown.output)
+    by_file = RUN.invoke(build(), ["rule", "should_keep", "--input", str(file)])
+    by_stdin = RUN.invoke(build(), ["rule", "should_keep", "--rule", "spec", "--input", "-"], input=shown.output)
+    assert json.loads(by_file.output) == json.loads(by_stdin.output) == {"keep": True}
+
+
+@pytest.mark.parametrize(
+    "arguments", [["no_such"], ["should_keep"], ["should_keep", "--input", "absent.json"], ["no_such", "--example"]]
+)
+def test_wrong_use_is_a_sentence(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert isinstance(RUN.invoke(build(), ["rule", *arguments]).exception, BrokenConfiguration)
