@@ -10,6 +10,7 @@ from pyflink.datastream import KeyedProcessFunction, RuntimeContext
 from analytics.envelopes import EmbedRequest, Tag, open_as, seal
 from jobs import metrics
 from jobs.embedding import Stored, open_embedder
+from jobs.interpreter import settle_in
 from jobs.operators.tags import VECTORS
 from jobs.settings import JobSettings
 from jobs.state import open_list
@@ -28,7 +29,7 @@ class EmbedOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped base
         self._settings = settings
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Opens state, loads the model and connects to Redis (on first use)."""
+        """Opens state, loads the model and connects to Redis (on first use); the last operator to be complete."""
         settings = JobSettings.from_json(self._settings)
         self._config = settings.embedding()
         self._pool = settings.redis.pool_key
@@ -38,6 +39,7 @@ class EmbedOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped base
         group = runtime_context.get_metrics_group()
         self._embedded = group.counter(metrics.EMBEDDED)
         self._dropped = group.counter(metrics.EMBEDS_DROPPED)
+        settle_in()
 
     def process_element(self, value: bytes, ctx: KeyedProcessFunction.Context) -> Sequence[Any]:
         """One request: the first of a batch sets the timer, the last one flushes."""

@@ -10,7 +10,6 @@ from pyflink.datastream import ProcessFunction, RuntimeContext
 from analytics.envelopes import Tag, tag_of
 from analytics.ingest import Ingest
 from jobs import metrics
-from jobs.interpreter import share_fairly
 from jobs.operators.exits import dead_letter_row
 from jobs.operators.tags import CONTROL, DEAD, PROMPTED, TURNS
 from jobs.settings import JobSettings
@@ -27,8 +26,7 @@ class IngestOperator(ProcessFunction):  # type: ignore[misc]  # untyped base
         self._settings = settings
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Builds the decision, and sets how the operators of this process share their interpreter."""
-        share_fairly()
+        """Builds the decision."""
         self._ingest = Ingest(JobSettings.from_json(self._settings).ingest())
         self._dead = runtime_context.get_metrics_group().counter(metrics.DEAD_LETTERS)
 
