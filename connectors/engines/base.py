@@ -105,7 +105,7 @@ class Capabilities:
         engine: family, `vllm` or `fake`.
         version: as the engine says.
         models: base models it serves, without adapters.
-        runtime_adapters: adapters can be loaded and unloaded by a call.
+        runtime_adapters: adapters can be loaded and unloaded by a call, without harm to requests in flight.
         adapter_pins: an adapter can be kept from leaving its slot.
         usage_details: `Warmed.cached_tokens` is given; without it a warm-up is `unverified`.
         sleep: it can be asked whether it sleeps, and its prefix cache can be reset (vLLM's development mode).

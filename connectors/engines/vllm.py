@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
@@ -111,7 +112,7 @@ class VllmEngine:
             version=version,
             models=models,
             # An empty body is refused where the route exists, and loads nothing.
-            runtime_adapters=await self._exists("POST", "/v1/load_lora_adapter", {}),
+            runtime_adapters=not mixes_adapters_up(version) and await self._exists("POST", "/v1/load_lora_adapter", {}),
             adapter_pins=False,  # no call for it up to 0.33
             usage_details=probe.details.cached_tokens is not None,
             sleep=await self._exists("GET", "/is_sleeping"),
@@ -348,6 +349,13 @@ class VllmEngine:
         if _is_switched_off(answer):
             raise RefusedCommand(f"{where} does not exist: the engine's operator switched this route off")
         raise RefusedCommand(f"{where} answered {answer.status_code}: {_reason(answer)}")
+
+
+def mixes_adapters_up(version: str) -> bool:
+    """Whether a load may make requests in flight decode with another user's adapter (vLLM #47724): seen from 0.22.1 to
+    0.24.0, known to be cured in 0.32.0."""
+    found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+    return found is not None and (0, 22, 1) <= tuple(int(part) for part in found.groups()) < (0, 32, 0)
 
 
 def _request(model: str, salt: Salt | None, request_id: str, priority: int | None) -> dict[str, Any]:

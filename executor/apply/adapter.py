@@ -36,7 +36,8 @@ class AdapterApplier:
             return Ending("skipped", OutcomeReason.ENGINE_SLEEPING)
         able = await engine.capabilities()
         if not able.runtime_adapters:
-            return _unsupported("this engine loads no adapters by a call; its operator can switch that on")
+            told = "this engine loads no adapters by a call: switched off by its operator, or unsafe in its version"
+            return _unsupported(told)
         if command.action == "unload":
             return await _unload(target, engine, timeout_s)
         if command.action == "pin" and not able.adapter_pins:

@@ -10,7 +10,7 @@ import pytest
 
 from connectors.engines import Salt, Text
 from connectors.engines.prometheus_text import parse_metrics
-from connectors.engines.vllm import VllmEngine
+from connectors.engines.vllm import VllmEngine, mixes_adapters_up
 from schemas.errors import RefusedCommand, TransientFault
 
 
@@ -127,3 +127,55 @@ async def test_counts_that_are_no_numbers_are_transient() -> None:
     page = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running +Inf\n"
     with pytest.raises(TransientFault):
         await engine(lambda _: httpx.Response(200, text=page)).metrics()
+
+
+@pytest.mark.parametrize(
+    ("version", "unsafe"),
+    [
+        ("0.22.0", False),
+        ("0.22.1", True),
+        ("0.24.0+cpu", True),
+        ("0.31.2.dev3", True),
+        ("0.32.0", False),
+        ("1.0.0", False),
+        ("dev", False),
+    ],
+)
+def test_versions_that_mix_adapters_up_are_known(version: str, unsafe: bool) -> None:
+    assert mixes_adapters_up(version) is unsafe
+
+
+async def test_a_load_that_ended_after_its_caller_gave_up_counts() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        if request.url.path == "/v1/load_lora_adapter":
+            return error(400, "InvalidUserInput", "has already been loaded")
+        loaded = [{"id": "a@1", "parent": "tiny", "root": "/a"}] if len(asked) > 1 else []
+        return httpx.Response(200, json={"data": [{"id": "tiny"}, *loaded]})
+
+    await engine(answer).load_adapter("a@1", "/a")
+    assert asked == ["/v1/models", "/v1/load_lora_adapter", "/v1/models"]
+
+
+async def test_a_missing_adapter_is_told_from_a_route_that_is_switched_off() -> None:
+    def answer(request: httpx.Request, missing: httpx.Response) -> httpx.Response:
+        return missing if request.method == "POST" else httpx.Response(200, json={"data": [{"id": "tiny"}]})
+
+    missing = error(404, "NotFoundError", "No adapter found for /x")
+    with pytest.raises(RefusedCommand, match="No adapter found") as refused:
+        await engine(lambda request: answer(request, missing)).load_adapter("a@1", "/x")
+    assert refused.value.reason == "adapter_missing"
+    switched_off = httpx.Response(404, json={"detail": "Not Found"})
+    with pytest.raises(RefusedCommand, match="switched this route off") as refused:
+        await engine(lambda request: answer(request, switched_off)).load_adapter("a@1", "/x")
+    assert refused.value.reason == "engine_refused"
+
+
+async def test_an_engine_that_cannot_be_woken_by_a_call_says_so() -> None:
+    switched_off = httpx.Response(404, json={"detail": "Not Found"})
+    with pytest.raises(RefusedCommand, match="switched this route off"):
+        await engine(lambda _: switched_off).wake()
+    with pytest.raises(RefusedCommand, match="pin"):
+        await engine(lambda _: switched_off).pin_adapter("a@1")
