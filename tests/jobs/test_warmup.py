@@ -226,3 +226,14 @@ def test_rewards_are_taken_and_do_not_count_as_requests(deployment: Deployment) 
     deployment.wait(lambda: bool(dead()), "the dead letter of the bad reward")
     assert dead() == [len(bad)]
     assert deployment.settle() == before
+
+
+def test_operators_that_call_native_code_are_alone_in_their_thread(deployment: Deployment) -> None:
+    """In a chain with others the encoder waited for ever for a lock that its own thread held."""
+    app = deployment.at(1)
+    rest = app.rest()
+    try:
+        vertices = rest.get(f"/jobs/{app.job_id}")["vertices"]
+    finally:
+        rest.close()
+    assert {"embed", "cluster"} <= {vertex["name"] for vertex in vertices}
