@@ -133,6 +133,8 @@ class SimulatedEngine:
         words = self.tokenizer.answer(work.prompt, work.answer_tokens)
         for word in words:
             if work.answered:
+                if work.adapter is not None:
+                    self.note_adapters()
                 await self._pause(decode_s)
                 if work.aborted:
                     return
@@ -238,7 +240,6 @@ class SimulatedEngine:
             self._activate(work.adapter)
             self.adapters.begin(work.adapter)
         self.running.add(work)
-        self.note_adapters()
         self._prefilling = work
         work.admitted.set()
         if self.config.prefill_ms_per_token:
@@ -277,8 +278,8 @@ class SimulatedEngine:
         self._pump()
 
     def note_adapters(self) -> None:
-        """Book which adapters run and wait now, as (running, waiting): vLLM does so in each step, and never forgets a
-        combination that once was true."""
+        """Book which adapters run and wait now, as (running, waiting). vLLM does so after each step, so that it never
+        shows a request of one token, and it never forgets a combination that once was true."""
         if not self.adapters.names and not self.adapter_activity:
             return
         running = ",".join(sorted({work.adapter.name for work in self.running if work.adapter}))

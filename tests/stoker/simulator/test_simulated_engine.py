@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from connectors.engines.prometheus_text import parse_metrics
 from stoker.simulator.config import SimulatorConfig
 from stoker.simulator.engine import SimulatedEngine
+from stoker.simulator.exposition import Exposition
 from stoker.simulator.work import AdapterFault, QueueFull, Work
 
 BLOCK = 4
@@ -224,3 +226,14 @@ async def test_a_batch_runs_at_most_max_loras_adapters(tmp_path: Path) -> None:
 def test_memory_that_is_too_small_is_named() -> None:
     with pytest.raises(ValueError, match="memory_bytes"):
         engine(memory_bytes=1 << 20, weight_bytes=1 << 30)
+
+
+async def test_only_answers_of_several_tokens_leave_a_trace_of_their_adapter() -> None:
+    replica = engine(lora_modules=(("a", "/a"), ("b", "/b")))
+    page = Exposition(replica)
+    await answered(replica, work([1, 2], adapter=replica.adapters.names["a"]))
+    assert parse_metrics(page.text().decode()).adapter_used_s == {}
+    await answered(replica, work([1, 2], answer=3, adapter=replica.adapters.names["b"]))
+    told = parse_metrics(page.text().decode())
+    assert set(told.adapter_used_s) == {"b"}
+    assert (told.busy_adapters, told.adapter_slots) == (frozenset(), 4)
