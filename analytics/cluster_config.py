@@ -39,7 +39,6 @@ class ClusterConfig:
         low=1000,
         high=604_800_000,
     )
-    pane_ms: int = knob(10_000, "Length of a pane of the demand operators.", unit="ms", low=100, high=60_000)
     max_members: int = knob(50, "Members that are named of a cluster.", unit="queries", low=1, high=10_000)
     max_places: int = knob(
         20_000, "Panes of a scope's shards and pools whose counts are held.", unit="panes", low=100, high=1_000_000
@@ -65,8 +64,3 @@ class ClusterConfig:
     def scaled_max_age_ms(self) -> int:
         """The longest life without a request as it passes, at least as long as a request counts."""
         return max(scaled(self.max_age_ms, self.time_scale), self.scaled_mass_ms)
-
-    @property
-    def scaled_pane_ms(self) -> int:
-        """The pane as it passes."""
-        return scaled(self.pane_ms, self.time_scale)

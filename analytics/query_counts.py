@@ -72,12 +72,12 @@ class QueryCounts:
                 self._add(record, self._totals)
         return self._totals
 
-    def last_ms(self, pane_ms: int) -> dict[str, int]:
-        """The end of the last pane in which each query was asked for."""
+    def last_ms(self) -> dict[str, int]:
+        """The start of the last pane in which each query was asked for."""
         last: dict[str, int] = {}
         for (start_ms, _, _), record in self._held.items():
             for query in record.counts:
-                last[query] = max(last.get(query, 0), start_ms + pane_ms)
+                last[query] = max(last.get(query, 0), start_ms)
         return last
 
     def restore(self, blob: bytes) -> None:

@@ -84,7 +84,7 @@ class ScopeClusters:
 
     def on_vector(self, vector: QueryVector) -> None:
         """Takes the vector of a query that was embedded."""
-        self._ring.add(vector, self._counts.last_ms(self._config.scaled_pane_ms))
+        self._ring.add(vector, self._counts.last_ms())
         self._wake(vector.scope, vector.at_ms)
 
     def on_counts(self, partial: Partial) -> None:
@@ -105,7 +105,7 @@ class ScopeClusters:
         if self._next_timer_ms is None or at_ms < self._next_timer_ms:
             return []
         config = self._config
-        self._ring.asked(self._counts.last_ms(config.scaled_pane_ms))
+        self._ring.asked(self._counts.last_ms())
         self._counts.forget(at_ms - config.scaled_mass_ms)
         self._ring.forget(at_ms - config.scaled_max_age_ms)
         out = self._stride(at_ms)
