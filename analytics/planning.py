@@ -460,7 +460,10 @@ class Planner:
             self._answers.expire(at_ms)
             self._answers.replaced(self._announced.replaced(at_ms))
         out = [] if behind else self._withdraw(at_ms, policy)
+        broke: set[str] = set()
         for scope, query in self._embeddings.owing(at_ms) if not behind else []:
+            if scope in broke:  # each costs the same: what could not be paid once is not drafted again in this tick
+                continue
             draft = self._embeddings.fast(scope, query, at_ms, policy)
             if draft is None:
                 self._embeddings.settled(scope, query)
@@ -469,6 +472,8 @@ class Planner:
             paid = self._fast(draft, at_ms, FAST_EMBEDDING_PRIORITY, allowance, policy)
             if paid:
                 self._embeddings.settled(scope, query)
+            else:
+                broke.add(scope)
             out += paid
         # The queue changes with the panes; what expires in between can wait for the next one.
         if report:
