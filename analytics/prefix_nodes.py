@@ -18,6 +18,10 @@ from analytics.records import Record, Section, pack, unpack
 
 HASH_BYTES = 16
 ROOT_BYTES = 8
+PATCH_NODES = 1_024
+"""Most nodes of one record of the store."""
+SPARE_NODES = 256
+"""How many outdated ones a store may hold beside twice the present nodes."""
 
 
 class NodeRecord(Record, frozen=True, array_like=True):
@@ -29,6 +33,13 @@ class NodeRecord(Record, frozen=True, array_like=True):
     role: int
     level: float
     last_ms: int
+
+
+class PatchRecord(Record, frozen=True, array_like=True):
+    """What one call of `write` changed: nodes as they are then, and the keys of those that left."""
+
+    nodes: tuple[NodeRecord, ...]
+    gone: tuple[bytes, ...]
 
 
 class GhostRecord(Record, frozen=True, array_like=True):
@@ -79,6 +90,8 @@ class NodeTable:
     """Nodes and ghosts of one pool.
 
     What changed is remembered until `write` puts it into the store; the caller keeps what made the changes until then.
+    The store of nodes is a log of patches, since a slide touches hundreds of nodes and each record costs a call into
+    Flink. When most of it is outdated, all nodes are written once and the log begins anew.
     """
 
     def __init__(self, decay: Decay, max_nodes: int, max_ghosts: int, nodes: Section, ghosts: Section) -> None:
@@ -91,6 +104,8 @@ class NodeTable:
         self._ghosts: dict[bytes, float] = {}
         self._dirty: set[bytes] = set()
         self._dirty_ghosts: set[bytes] = set()
+        self._patches: list[int] = []
+        self._patched = 0
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -164,14 +179,8 @@ class NodeTable:
 
     def write(self) -> None:
         """Puts every change since the last call into the store."""
-        for key in self._dirty:
-            node = self._nodes.get(key)
-            if node is None:
-                self._node_store.remove(key.hex())
-            else:
-                parent = node.parent.key if node.parent is not None else b""
-                record = NodeRecord(1, key, parent, node.tokens, node.role, node.level, node.last_ms)
-                self._node_store.put(key.hex(), pack(record))
+        if self._dirty:
+            self._write_nodes()
         for key in self._dirty_ghosts:
             level = self._ghosts.get(key)
             if level is None:
@@ -181,12 +190,48 @@ class NodeTable:
         self._dirty.clear()
         self._dirty_ghosts.clear()
 
-    def restore(self, nodes: list[bytes], ghosts: list[bytes]) -> None:
-        """Takes the records that `write` put."""
-        records = [unpack(blob, NodeRecord) for blob in nodes]
-        for record in records:
+    def _write_nodes(self) -> None:
+        outdated = self._patches
+        if not self._nodes:
+            self._patches, self._patched = [], 0
+        elif self._patched + len(self._dirty) > 2 * len(self._nodes) + SPARE_NODES:
+            last, self._patches, self._patched = outdated[-1] if outdated else -1, [], 0
+            self._patch(sorted(self._nodes), last + 1)
+        else:
+            outdated = []
+            self._patch(sorted(self._dirty), self._patches[-1] + 1 if self._patches else 0)
+        for number in outdated:
+            self._node_store.remove(_patch_key(number))
+
+    def _patch(self, keys: list[bytes], number: int) -> None:
+        """Writes nodes, or that they left, as records from a number on."""
+        for start in range(0, len(keys), PATCH_NODES):
+            part = keys[start : start + PATCH_NODES]
+            nodes = [node for node in map(self._nodes.get, part) if node is not None]
+            gone = tuple(key for key in part if key not in self._nodes)
+            record = PatchRecord(1, tuple(map(_record, nodes)), gone)
+            self._node_store.put(_patch_key(number), pack(record))
+            self._patches.append(number)
+            self._patched += len(part)
+            number += 1
+
+    def restore(self, patches: list[tuple[str, bytes]], ghosts: list[bytes]) -> None:
+        """Takes the records that `write` put.
+
+        Args:
+            patches: keys within the section of nodes, and records, in any order.
+        """
+        records: dict[bytes, NodeRecord] = {}
+        for name, blob in sorted(patches):
+            patch = unpack(blob, PatchRecord)
+            records.update((record.key, record) for record in patch.nodes)
+            for key in patch.gone:
+                records.pop(key, None)
+            self._patches.append(int(name))
+            self._patched += len(patch.nodes) + len(patch.gone)
+        for record in records.values():
             self._nodes[record.key] = Node(record.key, None, record.tokens, record.role, record.level, record.last_ms)
-        for record in records:
+        for record in records.values():
             if record.parent:
                 parent = self._nodes[record.parent]
                 self._nodes[record.key].parent = parent
@@ -194,3 +239,12 @@ class NodeTable:
         for blob in ghosts:
             ghost = unpack(blob, GhostRecord)
             self._ghosts[ghost.key] = ghost.level
+
+
+def _record(node: Node) -> NodeRecord:
+    parent = node.parent.key if node.parent is not None else b""
+    return NodeRecord(1, node.key, parent, node.tokens, node.role, node.level, node.last_ms)
+
+
+def _patch_key(number: int) -> str:
+    return f"{number:016d}"

@@ -250,7 +250,7 @@ class PrefixTree:
             pool.level, pool.published = record.level, record.published
             pool.roots = {root_id(root): root for root in record.roots}
             own = path(record.pool)
-            nodes = [value for key, value in parts.get("n", []) if key.startswith("n" + own)]
+            nodes = [(key[1 + len(own) :], value) for key, value in parts.get("n", []) if key.startswith("n" + own)]
             ghosts = [value for key, value in parts.get("g", []) if key.startswith("g" + own)]
             pool.nodes.restore(nodes, ghosts)
         for _, blob in parts.get("t", []):

@@ -1,11 +1,13 @@
 import math
 import random
+from unittest import mock
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analytics import prefix_nodes
 from analytics.envelopes import Candidates, Chain, PrefixDelta, Root, Tag, key_of, open_as, tag_of
 from analytics.prefixes import PrefixConfig, PrefixTree
 from analytics.stores import MemoryMapStore
@@ -196,8 +198,14 @@ def random_steps(seed, count):
     crashes=st.sets(st.integers(0, 39), max_size=8),
     max_nodes=st.sampled_from([10, 999]),
     max_pools=st.sampled_from([1, 9]),
+    spare_nodes=st.sampled_from([0, 256]),
 )
-def test_a_tree_rebuilt_at_any_point_goes_on_with_the_same_bytes(seed, crashes, max_nodes, max_pools):
+def test_a_tree_rebuilt_at_any_point_goes_on_with_the_same_bytes(seed, crashes, max_nodes, max_pools, spare_nodes):
+    with mock.patch.multiple(prefix_nodes, SPARE_NODES=spare_nodes, PATCH_NODES=3):
+        rebuilt_goes_on_with_the_same_bytes(seed, crashes, max_nodes, max_pools)
+
+
+def rebuilt_goes_on_with_the_same_bytes(seed, crashes, max_nodes, max_pools):
     config = PrefixConfig(max_nodes=max_nodes, max_ghosts=12, max_pools=max_pools)
     store, broken_store = MemoryMapStore(), MemoryMapStore()
     whole, broken = PrefixTree(config, store), PrefixTree(config, broken_store)
@@ -215,6 +223,21 @@ def test_a_tree_rebuilt_at_any_point_goes_on_with_the_same_bytes(seed, crashes, 
             broken.on_delta(step)
         assert whole.next_timer_ms == broken.next_timer_ms
         assert store.records == broken_store.records
+
+
+def test_the_log_of_nodes_takes_one_record_a_slide_and_begins_anew_when_most_of_it_is_outdated():
+    store = MemoryMapStore()
+    tree = PrefixTree(PrefixConfig(), store)
+    names = [f"n{number}" for number in range(100)]
+    held = []
+    for slide in range(1, 9):
+        at_ms = T0 + slide * SLIDE
+        tree.on_delta(delta(*(chain(name, count=9, last_ms=at_ms) for name in names), at_ms=at_ms))
+        tree.on_timer(at_ms)
+        held.append(sum(key[0] == "n" for key in store.records))
+        again = PrefixTree(PrefixConfig(), store.copy())
+        assert again.nodes == tree.nodes == 100
+    assert held == [1, 2, 3, 4, 1, 2, 3, 4]
 
 
 def test_envelopes_are_candidates_of_the_scope_even_after_a_rebuild():
