@@ -168,7 +168,8 @@ class Engine(Protocol):
     """
 
     async def capabilities(self) -> Capabilities:
-        """Probe routes and switches, once; later calls return the first answer. Costs one token ("Hello")."""
+        """Probe routes and switches, once; later calls return the first answer, until a connection is refused: what
+        listens there next may be another engine. Costs one token ("Hello")."""
         ...
 
     async def warm_messages(

@@ -91,7 +91,7 @@ class VllmEngine:
         return f"VllmEngine({self.url!r})"
 
     async def capabilities(self) -> Capabilities:
-        """Probe once: models, geometry, KV events, run-time adapters, development mode, usage details."""
+        """Probe once in an engine's life: models, geometry, KV events, adapters, development mode, usage details."""
         async with self._probing:
             if self._probed is None:
                 self._probed = await self._probe()
@@ -336,6 +336,8 @@ class VllmEngine:
         except TimeoutError as fault:
             raise TransientFault(f"{self.url}{path} did not answer within {limit_s:g} s") from fault
         except (httpx.HTTPError, httpx.StreamError) as fault:
+            if isinstance(fault, httpx.ConnectError):
+                self._probed = None  # what listens there next may be another version, or have other switches
             raise TransientFault(f"{self.url}{path}: {type(fault).__name__} {fault}".rstrip()) from fault
         except RuntimeError as fault:  # httpx: the client has been closed while the call waited
             raise TransientFault(f"{self.url}{path}: {fault}") from fault

@@ -179,3 +179,27 @@ async def test_an_engine_that_cannot_be_woken_by_a_call_says_so() -> None:
         await engine(lambda _: switched_off).wake()
     with pytest.raises(RefusedCommand, match="pin"):
         await engine(lambda _: switched_off).pin_adapter("a@1")
+
+
+async def test_what_an_engine_can_do_is_asked_again_after_it_was_gone() -> None:
+    state = {"version": "0.32.0", "up": True}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if not state["up"]:
+            raise httpx.ConnectError("refused", request=request)
+        if request.url.path == "/metrics":
+            return httpx.Response(200, text="")
+        if request.url.path == "/kv_event_sources":
+            return httpx.Response(200, json={})
+        told = {"version": state["version"], "data": [{"id": "tiny"}], "is_sleeping": False}
+        return httpx.Response(200, json=told)
+
+    replica = engine(answer)
+    assert (await replica.capabilities()).version == "0.32.0"
+    state["version"] = "0.33.0"
+    assert (await replica.capabilities()).version == "0.32.0"
+    state["up"] = False
+    with pytest.raises(TransientFault):
+        await replica.metrics()
+    state["up"] = True
+    assert (await replica.capabilities()).version == "0.33.0"
