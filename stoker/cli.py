@@ -13,7 +13,21 @@ import typer
 
 from schemas import StokerError
 
-GROUPS = ("demo", "stack", "jobs", "executor", "replay", "gain", "rule", "policy", "announce", "schema", "bench", "doctor")
+GROUPS = (
+    "demo",
+    "stack",
+    "jobs",
+    "executor",
+    "replay",
+    "gain",
+    "rule",
+    "export",
+    "policy",
+    "announce",
+    "schema",
+    "bench",
+    "doctor",
+)
 
 
 def build() -> typer.Typer:

@@ -32,7 +32,7 @@ NOT_IMPORTED = {
     "sniffio": "for httpx",
 }
 ASKED_FOR = {"apache-flink", "kafka-python", "sentence-transformers", "faiss-cpu", "scikit-learn", "redis", "pyarrow"}
-COMES_LATER = {"faiss-cpu", "pyarrow", "scikit-learn"}
+COMES_LATER = {"faiss-cpu"}
 """Direct runtime dependencies that a later issue uses (docs/roadmap.md). An entry that is used by now must leave."""
 
 
