@@ -98,11 +98,13 @@ class PromptPlanner:
         if message.kind != "prompt":
             return
         scope, prompt = message.scope, prompt_id(message.name, message.version)
+        old = "" if message.replaces is None else prompt_id(message.name, message.replaces)
         if message.deleted:
             self._remove(scope, prompt)
+            if self._end.pop((scope, old), None) is not None:
+                self._ends.remove(path(scope, old))
             return
-        if message.replaces is not None:
-            old = prompt_id(message.name, message.replaces)
+        if old:
             self._end[scope, old] = message.at_ms
             self._ends.put(path(scope, old), pack(EndRecord(1, scope, old, message.at_ms)))
         segments = message.segments

@@ -1,4 +1,4 @@
-"""`stoker announce prompt|model|adapter|event`: tell the planners of a change before it takes effect."""
+"""`stoker announce prompt|prompts|model|adapter|event`: tell the planners of a change before it takes effect."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Withdraw = Annotated[bool, typer.Option("--withdraw", help="Take the announcemen
 def register(app: typer.Typer) -> None:
     """Adds the `announce` group."""
     group = typer.Typer(help="Tell the planners of a change before it takes effect.", no_args_is_help=True)
-    for command in (prompt, model, adapter, event):
+    for command in (prompt, prompts, model, adapter, event):
         group.command(command.__name__)(command)
     app.add_typer(group, name="announce")
 
@@ -81,6 +81,46 @@ def prompt(
     if not withdraw:
         _store(tree, scope, segments, texts, change.at_ms)
     _tell(tree.kafka, change, withdraw)
+
+
+def prompts(
+    file: Annotated[Path, typer.Argument(help='JSON lines: {"id": "faq@3", "content": "…", "tags": ["…"]}.')],
+    scope: Scope,
+    pool: Pool,
+    model: Annotated[str, typer.Option(help="Model that they are written for.")],
+    template_sha: Annotated[str, typer.Option(help="Hash of the chat template, as requests name it.")] = "",
+    at: At = "now",
+    withdraw: Withdraw = False,
+    config: Config = None,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """A file of managed prompts joins the pool of prompts that are warmed by their hotness."""
+    from connectors.prompt_file import read_prompts
+    from schemas import Render
+
+    tree = _tree(config, bootstrap)
+    changes = []
+    for told in list(read_prompts(file)):
+        texts = [(str(message.role), message.content) for message in told.messages]
+        segments = _segments(texts, model, template_sha)
+        change = _change(
+            "prompt",
+            told.name,
+            scope,
+            pool,
+            told.version,
+            at,
+            replaces=told.replaces,
+            model=model,
+            segments=segments,
+            render=Render(template_sha=template_sha),
+            tags=told.tags,
+        )
+        changes.append((change, segments, texts))
+    for change, segments, texts in changes:  # all of them can be announced: now they are
+        if not withdraw:
+            _store(tree, scope, segments, texts, change.at_ms)
+        _tell(tree.kafka, change, withdraw)
 
 
 def model(

@@ -236,6 +236,15 @@ def test_a_prompt_that_was_taken_back_is_not_drawn() -> None:
     assert drive.run(5_000, samples=("r1",)) == []
 
 
+def test_a_version_stays_when_the_one_that_was_to_replace_it_is_taken_back() -> None:
+    drive = ready(Drive(), "r1")
+    drive.hear(use("faq@7", "old", "prefix"))
+    drive.control(prompt_announcement("8", T0 + 20_000, replaces="7"))
+    drive.control(prompt_announcement("8", T0 + 20_000, replaces="7", deleted=True))
+    drive.run(30_000, samples=("r1",))
+    assert drive.planner._prompts._prompts.hottest("s", 9, drive.now) == [("faq@7", 1.5)]
+
+
 def test_prompts_are_off_where_policy_says_so() -> None:
     drive = ready(Drive(policy=book(prompt={"enabled": False})), "r1")
     drive.hear(use("faq@3", "sys"))
