@@ -21,7 +21,7 @@ from analytics.recent_scopes import RecentScopes
 from analytics.records import Record, Section, pack, path, unpack
 from analytics.replicas import Ready
 from analytics.stores import MapStore
-from analytics.worth import Worth, p_absent, p_absent_prior
+from analytics.worth import Worth, p_absent
 from schemas import Announcement
 from schemas.canonical import bucket, h64, prefix_key
 from schemas.warmup_command import Qos
@@ -200,9 +200,9 @@ class PromptPlanner:
             attempt = target.next_attempt(now, at_ms)
         names, replicas = missing[: plan.copies], len(ready.names)
         unit = self._prefixes.family_of(scope, lead.root, lead.hashes)
-        # How likely a prompt is asked for is not part of its hotness: its part of the ceiling stands in for it.
+        # Hotness does not tell how often a prompt is asked for: its part of the ceiling stands in for that, and a replica
+        # of which nothing is known is taken to lack it.
         p_asked = min(1.0, hotness / policy.prompt(scope).ceiling)
-        prior = p_absent_prior(0.0, replicas, 0.0)
         candidate = Candidate(0, lead.hashes, lead.tokens, lead.roles, unit, 0.0, p_asked, 0.0, at_ms)
         qos: Qos = plan.qos  # type: ignore[assignment]
         return Draft(
@@ -218,7 +218,7 @@ class PromptPlanner:
             charge=float(tokens),
             worth=Worth(
                 p_asked=p_asked,
-                p_absent=p_absent(replicas - len(missing), len(missing), prior),
+                p_absent=p_absent(replicas - len(missing), len(missing), 1.0),
                 saved_ms=tokens / (policy.budget().prefill_tokens_per_s * config.time_scale) * 1000,
                 cost=float(tokens * len(names)),
             ),
