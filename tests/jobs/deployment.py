@@ -153,7 +153,8 @@ class Deployment:
                 state=self._state,
                 parallelism=parallelism,
                 savepoint=self._savepoint,
-                config=FlinkConfig(checkpoint_interval_ms=1_000, restart_delay_ms=500),
+                # Who was killed is known by the refused connection; who is only slow must not be taken for dead.
+                config=FlinkConfig(checkpoint_interval_ms=1_000, restart_delay_ms=500, heartbeat_timeout_ms=60_000),
                 ready_s=READY_S,
             )
         return self._app
