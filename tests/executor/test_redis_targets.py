@@ -270,3 +270,20 @@ def test_a_source_that_is_down_fails_its_commands_and_recovers(shop: Shop) -> No
         unknown.command_id: ("rejected", "loader_unknown"),
     }
     assert shop.served.count("sku-down") == 5, "four tries while it was down, one after"
+
+
+def test_a_killed_executor_leaves_no_answer_and_no_value_half_done(shop: Shop) -> None:
+    dying = shop.executor(failpoint="apply_answered")
+    answers = [shop.answer(f"Answer {n}.") for n in range(16)]
+    values = [shop.value(f"sku-kill-{n}", "catalogue") for n in range(16)]
+    shop.send(*answers, *values)
+    until(lambda: dying.pid is None, 60)
+    if not any(process.pid is not None for process in shop.executors):
+        shop.executor()
+    ended = shop.ended(*answers, *values)
+    assert set(ended.values()) == {("applied", "done")}
+    gateway = shop.gateway()
+    for n, command in enumerate(answers):
+        hits = gateway.check(prompt=shop.query_of(command), num_results=5)
+        assert [hit["response"] for hit in hits] == [f"Answer {n}."]
+    assert all(shop.redis.get(cached_value_key(SCOPE, f"sku-kill-{n}")) for n in range(16))
