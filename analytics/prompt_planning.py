@@ -200,8 +200,8 @@ class PromptPlanner:
             attempt = target.next_attempt(now, at_ms)
         names, replicas = missing[: plan.copies], len(ready.names)
         unit = self._prefixes.family_of(scope, lead.root, lead.hashes)
-        # Hotness does not tell how often a prompt is asked for: its part of the ceiling stands in for that, and a replica
-        # of which nothing is known is taken to lack it.
+        # Hotness does not tell how often a prompt is asked for: its part of the ceiling stands in for that.
+        # Where nothing is known of a replica it is taken to lack the prompt.
         p_asked = min(1.0, hotness / policy.prompt(scope).ceiling)
         candidate = Candidate(0, lead.hashes, lead.tokens, lead.roles, unit, 0.0, p_asked, 0.0, at_ms)
         qos: Qos = plan.qos  # type: ignore[assignment]
