@@ -7,9 +7,12 @@ import json
 import signal
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
+
+if TYPE_CHECKING:
+    from stoker.demo.session import Mode
 
 PIPE_COLUMNS = 120
 """Width where there is no terminal to ask."""
@@ -26,6 +29,13 @@ def demo(
         Path | None, typer.Option("--input", help="Folder with traces/ and text/: plays Mooncake's conversation trace.")
     ] = None,
     json_: Annotated[Path | None, typer.Option("--json", help="Write the figures there.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a summary with plots there, one file.")] = None,
+    mode: Annotated[
+        str, typer.Option(help="full; off: every command a shadow; bad: warms without measure, to show harm.")
+    ] = "full",
+    lru_minutes: Annotated[
+        float | None, typer.Option(help="Minutes played before without Stoker; half of --minutes, at most 2.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Of the workload; drawn at run time and told by default.")] = None,
 ) -> None:
     """Bring up Kafka, Redis, Flink, two simulated engines and an executor; play a workload; show what warming gained.
@@ -38,16 +48,21 @@ def demo(
     from rich.console import Console
 
     from schemas import BrokenConfiguration, StackFault
-    from stoker.demo.drive import drive
+    from stoker.demo.drive import drive, drive_alone
+    from stoker.demo.page import page
     from stoker.demo.profile import profile_of
     from stoker.demo.session import DemoConfig, Session, recover
     from stoker.demo.show import Screen, summary
 
-    if json_ is not None and not json_.absolute().parent.is_dir():
-        raise BrokenConfiguration(f"--json {json_}: its folder does not exist")
+    for option, file in (("--json", json_), ("--html", html)):
+        if file is not None and not file.absolute().parent.is_dir():
+            raise BrokenConfiguration(f"{option} {file}: its folder does not exist")
+    if mode not in ("full", "off", "bad"):
+        raise BrokenConfiguration(f"--mode {mode}: it is one of full, off, bad")
     chosen = secrets.randbelow(1_000_000) if seed is None else seed
     profile = profile_of(input_, chosen)
-    config = DemoConfig(profile, minutes, input_, seed=chosen)
+    alone = min(2.0, minutes / 2) if lru_minutes is None else lru_minutes
+    config = DemoConfig(profile, minutes, input_, lru_minutes=alone, mode=cast("Mode", mode), seed=chosen)
     terminal = Console()
     screen = Screen(terminal if terminal.is_terminal else Console(width=PIPE_COLUMNS), config)
     recover(config.root)
@@ -55,13 +70,21 @@ def demo(
     session = Session(config)
     keep = False
     try:
+        screen.say("starting Kafka, Redis and the engine simulators")
+        session.start_stack()
+        if alone:
+            screen.say(f"playing the first {alone:g} minutes without Stoker: plain LRU only; then caches are emptied")
+        before = asyncio.run(drive_alone(session, screen))
         for part in session.start():
             screen.say(f"starting {part}")
         screen.say(f"playing {profile.title}")
-        figures = asyncio.run(drive(session, screen))
+        figures = asyncio.run(drive(session, screen, before))
         if json_ is not None:
             json_.write_text(json.dumps(figures.as_json(chosen), indent=1) + "\n", encoding="utf-8")
         screen.console.print(summary(figures, config))
+        if html is not None:
+            html.write_text(page(figures, config), encoding="utf-8")
+            screen.say(f"a page with plots is in {html}")
         if figures.unaccounted:
             keep = True
             screen.say(f"{figures.unaccounted} records are not accounted for; logs are in {session.state.logs}")

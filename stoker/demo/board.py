@@ -11,10 +11,13 @@ import msgspec
 from analytics.entropy import EntropySums
 from schemas import (
     Accounting,
+    Cluster,
     Focus,
+    Pattern,
     PlannerState,
     PoisonMessage,
     Prefix,
+    Score,
     WarmupCommand,
     WarmupOutcome,
     WindowStats,
@@ -23,9 +26,9 @@ from schemas import (
 from stoker.demo.effect import Issued
 
 M = TypeVar("M", bound=msgspec.Struct)
-Insight = WindowStats | Accounting | Focus | PlannerState
+Insight = WindowStats | Accounting | Focus | PlannerState | Cluster | Score | Pattern
 PANES_A_MINUTE = 6
-INSIGHTS: tuple[Any, ...] = (WindowStats, Accounting, Focus, PlannerState)
+INSIGHTS: tuple[Any, ...] = (WindowStats, Accounting, Focus, PlannerState, Cluster, Score, Pattern)
 
 
 @dataclass
@@ -39,9 +42,12 @@ class Board:
     outcomes: dict[str, WarmupOutcome] = field(default_factory=dict)
     planners: dict[str, PlannerState] = field(default_factory=dict)
     focuses: list[Focus] = field(default_factory=list)
+    seen: Counter[str] = field(default_factory=Counter)
+    """Clusters (each once), patterns and scores, by kind."""
     dead_records: int = 0
     unreadable: int = 0
     closed: bool = False
+    _clusters: set[tuple[str, str]] = field(default_factory=set)
     _accounts: dict[int, Accounting] = field(default_factory=dict)
     _panes: dict[tuple[str, int], dict[int, WindowStats]] = field(default_factory=lambda: defaultdict(dict))
 
@@ -79,6 +85,11 @@ class Board:
             self.planners[insight.pool] = insight
         elif isinstance(insight, Focus):
             self.focuses.append(insight)
+        elif isinstance(insight, Cluster):
+            self._clusters.add((insight.scope, insight.cluster_id))
+            self.seen["cluster"] = len(self._clusters)
+        elif isinstance(insight, Score | Pattern):
+            self.seen[type(insight).__name__.lower()] += 1
         elif insight.dimension == "query":
             shards = self._panes[insight.scope, insight.pane_start_ms]
             old = shards.get(insight.shard)
@@ -154,10 +165,14 @@ class Board:
         """Tokens that warm-ups made the engines compute."""
         return sum(outcome.tokens_warmed for outcome in self.outcomes.values())
 
-    def issued(self) -> list[Issued]:
-        """The prefix commands, for the effect. Shadow ones are none: nothing was to be applied in either arm."""
+    def issued(self, shadows: bool = False) -> list[Issued]:
+        """The prefix commands, for the effect.
+
+        Args:
+            shadows: also those that were to be applied in neither arm; between their arms there is no difference.
+        """
         return [
             Issued(command.issued_at_ms, command.scope, command.unit, command.arm)
             for command in self.commands.values()
-            if isinstance(command.target, Prefix) and not command.shadow
+            if isinstance(command.target, Prefix) and (shadows or not command.shadow)
         ]

@@ -7,31 +7,39 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
 
 from connectors.kafka.consumer import KafkaRecordConsumer
 from connectors.settings import KafkaSettings
 from schemas.topics import COMMANDS, DEAD_LETTERS, INSIGHTS, OUTCOMES
 from stoker.demo.board import Board
-from stoker.demo.effect import grouped
+from stoker.demo.effect import Sample, grouped, shadowed, whole
 from stoker.demo.result import Figures
 from stoker.demo.session import DemoConfig, Session
 from stoker.demo.show import Screen
+from stoker.demo.statistics import control
+from stoker.demo.timeline import timeline
 from stoker.demo.traffic import Errand, Traffic
 
 LOOK_EVERY_S = 0.5
 CHECK_EVERY_S = 3.0
 SETTLE_S = 60.0
 """How long after the traffic the last events may take to be accounted for and the last commands to be done."""
+TRAFFIC_STARTS_S = 2.0
+"""How long the gateway's process takes to begin, about."""
+LEAVE_S = 1.0
+"""How long a replica that gets no new requests may finish those that it has."""
 _RATE_SPAN_S = 5.0
 
 
 class Run:
     """One run: what was seen so far, and the figures made of it."""
 
-    def __init__(self, config: DemoConfig, traffic: Traffic, board: Board) -> None:
+    def __init__(self, config: DemoConfig, traffic: Traffic, board: Board, before: Before | None = None) -> None:
         self._config = config
         self._traffic = traffic
         self._board = board
+        self._before = before
         self._began_s: float | None = None
         self._ended_s: float | None = None
         self._recent: deque[tuple[float, int]] = deque()
@@ -50,6 +58,11 @@ class Run:
             self._recent.popleft()
 
     @property
+    def leaving(self) -> frozenset[str]:
+        """Replicas that get no requests, so that they may be restarted."""
+        return frozenset(self._traffic.latest.leaving)
+
+    @property
     def over(self) -> bool:
         """Whether the traffic is over."""
         return self._traffic.over
@@ -61,11 +74,16 @@ class Run:
         done = {outcome.command_id for outcome in board.outcomes.values()}
         return board.read >= self._traffic.latest.records and done >= board.commands.keys()
 
-    def figures(self) -> Figures:
-        """The figures now."""
-        profile, board, latest = self._config.profile, self._board, self._traffic.latest
-        touches = self._traffic.touches
-        commands = [command for command in board.issued() if command.scope not in profile.withheld]
+    def figures(self, final: bool = False) -> Figures:
+        """The figures now.
+
+        Args:
+            final: also what takes a while: the control.
+        """
+        config, board, latest, before = self._config, self._board, self._traffic.latest, self._before
+        touches = shadowed(self._traffic.touches, config.profile.capacity_tokens, latest.restarts)
+        issued = board.issued(shadows=config.mode == "off")
+        commands = [command for command in issued if command.scope not in config.profile.withheld]
         began_s = time.monotonic() if self._began_s is None else self._began_s
         return Figures(
             seconds=(self._ended_s or time.monotonic()) - began_s,
@@ -74,10 +92,16 @@ class Run:
             errors=latest.errors,
             events_per_s=self._rate(),
             behind_ms=latest.behind_ms,
-            prefilled_tokens=sum(touch.input_tokens - touch.cached_tokens for touch in touches),
+            prefilled_tokens=sum(seen.touch.input_tokens - seen.touch.cached_tokens for seen in touches),
             restarts=self.restarts,
-            groups=grouped(touches, commands, profile.capacity_tokens),
+            groups=grouped(touches, commands),
             board=board,
+            lru_only=None if before is None else before.sample,
+            in_its_place=None if before is None else whole(touches, before.until_ms),
+            control=control(touches, commands, config.seed) if final else None,
+            adapter_misses=(latest.misses, 0 if before is None else before.adapter_misses),
+            judged=latest.judged,
+            timeline=timeline(touches, commands) if final else (),
         )
 
     def _rate(self) -> float:
@@ -87,7 +111,50 @@ class Run:
         return (now - before) / (now_s - then_s) if now_s > then_s else 0.0
 
 
-async def drive(session: Session, screen: Screen) -> Figures:
+@dataclass(frozen=True)
+class Before:
+    """The run before: the same workload on the same replicas, and nothing that warms.
+
+    Attributes:
+        until_ms: what the workload wanted before this time was played.
+    """
+
+    sample: Sample
+    until_ms: float
+    adapter_misses: int
+
+
+async def drive_alone(session: Session, screen: Screen) -> Before | None:
+    """Play the beginning of the workload without Stoker, then empty every cache; None where no time is given to it.
+
+    Raises:
+        StackFault: a part died, or the gateway could not go on.
+    """
+    config = session.config
+    if not config.lru_minutes:
+        return None
+    errand = Errand(
+        session.place,
+        config.input,
+        config.minutes,
+        config.seed,
+        until_minutes=config.lru_minutes,
+        silent=True,
+    )
+    traffic = Traffic(errand)
+    try:
+        run = Run(config, traffic, Board())
+        await _attend(session, screen, run, lambda: run.over, quiet=True)
+        touches = shadowed(traffic.touches, config.profile.capacity_tokens)
+        misses = traffic.latest.misses
+    finally:
+        traffic.stop()
+    for engine in session.stack.engines:
+        await asyncio.to_thread(session.restart_engine, engine.config.name)
+    return Before(whole(touches), config.lru_minutes * 60_000, misses)
+
+
+async def drive(session: Session, screen: Screen, before: Before | None = None) -> Figures:
     """Play the workload to its end, wait until all is accounted for, and return the final figures.
 
     Raises:
@@ -95,9 +162,10 @@ async def drive(session: Session, screen: Screen) -> Figures:
     """
     config, board = session.config, Board()
     async with following(session.kafka, board):
-        traffic = Traffic(Errand(session.place, config.input, config.minutes, config.seed))
+        await asyncio.to_thread(session.announce, time.time_ns() // 1_000_000 + round(TRAFFIC_STARTS_S * 1000))
+        traffic = Traffic(Errand(session.place, config.input, config.minutes, config.seed, restarts=config.restarts))
         try:
-            run = Run(config, traffic, board)
+            run = Run(config, traffic, board, before)
             with screen.live():
                 await _attend(session, screen, run, lambda: run.over)
             board.close()
@@ -107,15 +175,21 @@ async def drive(session: Session, screen: Screen) -> Figures:
                 await _attend(session, screen, run, lambda: run.settled or time.monotonic() > deadline)
         finally:
             traffic.stop()
-    return run.figures()
+    return run.figures(final=True)
 
 
-async def _attend(session: Session, screen: Screen, run: Run, over: Callable[[], bool]) -> None:
-    """Look, draw and watch the parts until it is over."""
+async def _attend(session: Session, screen: Screen, run: Run, over: Callable[[], bool], quiet: bool = False) -> None:
+    """Look, draw and watch the parts until it is over; restart the replicas that the traffic has left."""
     next_check_s = 0.0
+    restarted: set[str] = set()
     while not over():
         run.look()
-        if screen.due:
+        for replica in run.leaving - restarted:
+            restarted.add(replica)
+            screen.say(f"restarting replica {replica}: its cache is empty afterwards")
+            await asyncio.sleep(LEAVE_S)
+            await asyncio.to_thread(session.restart_engine, replica)
+        if screen.due and not quiet:
             screen.update(run.figures())
         if time.monotonic() >= next_check_s:
             run.restarts = await asyncio.to_thread(session.check)

@@ -17,15 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schemas import Arm
 from stoker.demo.shadow import ShadowLru
-
-MIN_UNITS = 5
-MIN_TOUCHES = 20
-"""An interval needs at least so many units and touches in each arm; below that it would be a number without meaning."""
-RESAMPLES = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +32,7 @@ class Touch:
         segments, tokens: chained hashes and lengths, oldest first.
         ttft_ms: None when it failed before its first token.
         cached_tokens, input_tokens: of the prompt; 0 cached where the engine did not tell.
+        due_ms: when the workload wanted it, from its start: the same request has the same in every run of a seed.
     """
 
     at_ms: int
@@ -48,6 +43,15 @@ class Touch:
     ttft_ms: float | None
     cached_tokens: int
     input_tokens: int
+    due_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """A replica that came back with an empty cache."""
+
+    at_ms: int
+    replica: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,34 +125,76 @@ class Groups:
         )
 
 
-def grouped(touches: Iterable[Touch], commands: Iterable[Issued], capacity_tokens: int) -> Groups:
+@dataclass(frozen=True, slots=True)
+class Shadowed:
+    """A touch, and how many of its leading segments plain LRU would have held by then."""
+
+    touch: Touch
+    found: int
+
+    @property
+    def lru_tokens(self) -> int:
+        """Tokens of those segments."""
+        return sum(self.touch.tokens[: self.found])
+
+
+def shadowed(touches: Iterable[Touch], capacity_tokens: int, restarts: Sequence[Restart] = ()) -> list[Shadowed]:
+    """All touches in order of arrival, with what plain LRU would have found.
+
+    Args:
+        capacity_tokens: size of one replica's pool.
+        restarts: what empties a shadow as it empties the replica.
+    """
+    shadows: dict[str, ShadowLru] = {}
+    coming = sorted(restarts, key=lambda restart: restart.at_ms)
+    out = []
+    for touch in sorted(touches, key=lambda touch: touch.at_ms):
+        while coming and coming[0].at_ms <= touch.at_ms:
+            shadows.pop(coming.pop(0).replica, None)
+        shadow = shadows.setdefault(touch.replica, ShadowLru(capacity_tokens))
+        out.append(Shadowed(touch, shadow.request(touch.segments, touch.tokens)))
+    return out
+
+
+def grouped(touches: Iterable[Shadowed], commands: Iterable[Issued]) -> Groups:
     """Sorts touches into groups; see the module's text for the rule.
 
     Args:
         touches: all requests of the run, of all replicas.
         commands: prefix commands of the scopes that can be warmed.
-        capacity_tokens: size of one replica's pool.
     """
+    first = first_commands(commands)
+    members: Mapping[str, list[_Member]] = {"warm": [], "hold": [], "rest": []}
+    for seen in touches:
+        depth, command = _deepest(seen.touch, first)
+        lost = command is not None and depth >= seen.found
+        group = command.arm if command is not None and lost and command.at_ms < seen.touch.at_ms else "rest"
+        members[group].append(_Member("" if command is None else command.unit, seen))
+    return Groups(*(_sample(members[group]) for group in ("warm", "hold", "rest")))
+
+
+def first_commands(commands: Iterable[Issued]) -> dict[tuple[str, str], Issued]:
+    """The first command of each unit, by scope and unit."""
     first: dict[tuple[str, str], Issued] = {}
     for issued in sorted(commands, key=lambda issued: issued.at_ms):
         first.setdefault((issued.scope, issued.unit), issued)
-    shadows: dict[str, ShadowLru] = {}
-    members: Mapping[str, list[_Member]] = {"warm": [], "hold": [], "rest": []}
-    for touch in sorted(touches, key=lambda touch: touch.at_ms):
-        shadow = shadows.setdefault(touch.replica, ShadowLru(capacity_tokens))
-        found = shadow.request(touch.segments, touch.tokens)
-        depth, command = _deepest(touch, first)
-        lost = command is not None and depth >= found
-        group = command.arm if command is not None and lost and command.at_ms < touch.at_ms else "rest"
-        members[group].append(_Member("" if command is None else command.unit, touch, sum(touch.tokens[:found])))
-    return Groups(*(_sample(members[group]) for group in ("warm", "hold", "rest")))
+    return first
+
+
+def whole(touches: Iterable[Shadowed], until_ms: float = float("inf")) -> Sample:
+    """All requests that the workload wanted before a time, as one sample; its units are prefix families or less."""
+    members = [
+        _Member(seen.touch.segments[min(1, len(seen.touch.segments) - 1)] if seen.touch.segments else "", seen)
+        for seen in touches
+        if seen.touch.due_ms < until_ms
+    ]
+    return _sample(members)
 
 
 @dataclass(frozen=True, slots=True)
 class _Member:
     unit: str
-    touch: Touch
-    lru_tokens: int
+    seen: Shadowed
 
 
 def _deepest(touch: Touch, first: Mapping[tuple[str, str], Issued]) -> tuple[int, Issued | None]:
@@ -161,40 +207,11 @@ def _deepest(touch: Touch, first: Mapping[tuple[str, str], Issued]) -> tuple[int
 
 
 def _sample(members: Sequence[_Member]) -> Sample:
-    timed = [(member.unit, member.touch.ttft_ms) for member in members if member.touch.ttft_ms is not None]
+    timed = [(member.unit, member.seen.touch.ttft_ms) for member in members if member.seen.touch.ttft_ms is not None]
     return Sample(
         units=tuple(unit for unit, _ in timed),
         ttft_ms=tuple(ttft for _, ttft in timed),
-        cached_tokens=sum(member.touch.cached_tokens for member in members),
-        input_tokens=sum(member.touch.input_tokens for member in members),
-        lru_tokens=sum(member.lru_tokens for member in members),
+        cached_tokens=sum(member.seen.touch.cached_tokens for member in members),
+        input_tokens=sum(member.seen.touch.input_tokens for member in members),
+        lru_tokens=sum(member.seen.lru_tokens for member in members),
     )
-
-
-def enough(groups: Groups) -> bool:
-    """Whether there are units and touches enough in both arms for an interval to mean anything."""
-    arms = (groups.warmed, groups.held_out)
-    return all(arm.count >= MIN_TOUCHES and arm.distinct_units >= MIN_UNITS for arm in arms)
-
-
-def ratio_interval(groups: Groups, seed: int, level: float = 0.95) -> tuple[float, float] | None:
-    """Interval of mean(warmed) / mean(held out), by a bootstrap that draws whole units; None where data is too little.
-
-    Touches of one unit resemble each other, so units are drawn, with replacement, in each arm apart (percentiles).
-    """
-    if not enough(groups):
-        return None
-    source = np.random.default_rng(seed)
-    means = [_resampled_means(sample, source) for sample in (groups.warmed, groups.held_out)]
-    ratios = means[0] / np.maximum(means[1], 1e-9)
-    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
-def _resampled_means(sample: Sample, source: np.random.Generator) -> NDArray[np.float64]:
-    _, which = np.unique(np.asarray(sample.units), return_inverse=True)
-    counts = np.bincount(which).astype(np.float64)
-    sums = np.bincount(which, weights=np.asarray(sample.ttft_ms))
-    drawn = source.integers(0, len(counts), size=(RESAMPLES, len(counts)))
-    means: NDArray[np.float64] = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
-    return means

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from analytics.scopes import ScopeMap
 from schemas import BrokenConfiguration
-from stoker.replay.generated import GeneratedConfig, TenantPlan, generated
+from stoker.replay.generated import GeneratedConfig, Promotion, TenantPlan, generated
 from stoker.replay.mooncake import MooncakeConfig, mooncake, read_trace
 from stoker.replay.queries import GENERIC, load_queries
 from stoker.replay.turns import Turn, faster, until
@@ -22,35 +22,38 @@ BLOCK_TOKENS = 16
 TRACE = Path("traces/mooncake_conversation_trace.jsonl.gz")
 QUERIES = Path("text/banking77_train.csv")
 
-TENANTS = (
-    TenantPlan("shop", share=0.30, system_words=120, families=24, document_words=400, exponent=0.3, drift_ms=20_000),
-    TenantPlan(
-        "docs",
-        share=0.58,
-        system_words=120,
-        families=10,
-        document_words=400,
-        exponent=0.3,
-        drift_ms=20_000,
-        one_off_share=0.8,
-    ),
-    TenantPlan(
-        "clinic",
-        share=0.12,
-        system_words=120,
-        families=6,
-        document_words=320,
-        exponent=0.3,
-        drift_ms=20_000,
-        withheld=True,
-    ),
-)
-"""A shop with product sheets, a document service with many one-off uploads, a clinic that withholds its texts.
+ADAPTERS = ("shop@1", "shop@2")
+"""The shop's adapter, and the version that replaces it in the middle of a run."""
+REQUESTS_PER_S = 20.0
 
-As in Mooncake's trace, where three of four blocks are never asked for again, it is one-off material that pushes the
-rest out. All documents that come back would fill about half of a pool. When the pool is smaller than they are, warming
-one only displaces another and everybody waits longer: tried, and worse than plain LRU.
-"""
+
+def tenants(minutes: float) -> tuple[TenantPlan, ...]:
+    """A shop with product sheets, a document service with many one-off uploads, a clinic that withholds its texts.
+
+    As in Mooncake's trace, where three of four blocks are never asked for again, it is one-off material that pushes the
+    rest out. All documents that come back would fill about half of a pool. When the pool is smaller than they are,
+    warming one only displaces another and everybody waits longer: tried, and worse than plain LRU.
+
+    After a third of the run the shop has a promotion, in its middle a new version of its adapter; a robot crawls the
+    document service all the time.
+    """
+    whole_ms = minutes * 60_000
+    shared = {"system_words": 120, "document_words": 400, "exponent": 0.3, "drift_ms": 20_000.0}
+    promotion = Promotion(at_ms=0.35 * whole_ms, for_ms=0.25 * whole_ms, share=0.35)
+    return (
+        TenantPlan(
+            "shop",
+            share=0.30,
+            families=24,
+            domain="e-commerce",
+            adapters=ADAPTERS,
+            rotation_ms=whole_ms / 2,
+            promotion=promotion,
+            **shared,  # type: ignore[arg-type]
+        ),
+        TenantPlan("docs", share=0.58, families=10, one_off_share=0.78, crawl_ms=2_000.0, **shared),  # type: ignore[arg-type]
+        TenantPlan("clinic", share=0.12, families=6, withheld=True, **shared),  # type: ignore[arg-type]
+    )
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ class Profile:
         turns: makes the turns of so many minutes.
         scopes: tenants and their scopes.
         withheld: scopes whose texts nobody keeps, so that nothing can be warmed for them.
+        adapters: that its requests ask for, in their order; each of the tenant before its version.
         replicas: how many.
         num_blocks: of each pool, one of which holds nothing.
         prefill_ms_per_token: as it passes on the clock.
@@ -71,6 +75,7 @@ class Profile:
     turns: Callable[[float], Iterator[Turn]]
     scopes: ScopeMap
     withheld: frozenset[str]
+    adapters: tuple[str, ...] = ()
     replicas: int = 2
     num_blocks: int = 2_000
     prefill_ms_per_token: float = 0.2
@@ -89,12 +94,19 @@ class Profile:
 
 def generated_profile(seed: int) -> Profile:
     """Three generated tenants, 20 requests a second."""
-    config = GeneratedConfig(tenants=TENANTS, requests_per_s=20.0, seed=seed)
+    plans = tenants(1.0)
+
+    def turns(minutes: float) -> Iterator[Turn]:
+        config = GeneratedConfig(tenants=tenants(minutes), requests_per_s=REQUESTS_PER_S, seed=seed)
+        return until(generated(config), minutes * 60_000)
+
     return Profile(
-        title=f"generated: 20 requests/s of {', '.join(plan.name for plan in TENANTS)}; seed {seed}",
-        turns=lambda minutes: until(generated(config), minutes * 60_000),
-        scopes=ScopeMap(tenants={plan.name: plan.name for plan in TENANTS}),
-        withheld=frozenset(plan.name for plan in TENANTS if plan.withheld),
+        title=f"generated: {REQUESTS_PER_S:.0f} requests/s of {', '.join(plan.name for plan in plans)}, with a "
+        f"promotion, a crawler, a new adapter and a rolling restart; seed {seed}",
+        turns=turns,
+        scopes=ScopeMap(tenants={plan.name: plan.name for plan in plans}),
+        withheld=frozenset(plan.name for plan in plans if plan.withheld),
+        adapters=ADAPTERS,
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from stoker.demo.board import Board
-from stoker.demo.effect import Groups, Sample, enough, ratio_interval
+from stoker.demo.effect import Groups, Sample
+from stoker.demo.statistics import Control, Ratio, enough, ratio
+from stoker.demo.timeline import Span
 
 TOLERABLE_MS = 1_000
 """A load generator that falls further behind measures a busy machine."""
@@ -26,6 +29,11 @@ class Figures:
         behind_ms: largest delay of the load generator against its own timetable.
         prefilled_tokens: that requests made the engines compute.
         restarts: of the job.
+        lru_only: all requests of the run before, without any warm-up, and `in_its_place` the same requests of this run.
+        control: what the analysis finds where arms and times mean nothing; made at the end.
+        adapter_misses: requests that had to load their adapter, in this run and in the one before.
+        judged: rewards that were sent.
+        timeline: the run in short spans; made at the end.
     """
 
     seconds: float
@@ -38,6 +46,12 @@ class Figures:
     restarts: int
     groups: Groups
     board: Board
+    lru_only: Sample | None = None
+    in_its_place: Sample | None = None
+    control: Control | None = None
+    adapter_misses: tuple[int, int] = (0, 0)
+    judged: int = 0
+    timeline: tuple[Span, ...] = ()
 
     @property
     def unaccounted(self) -> int:
@@ -50,14 +64,23 @@ class Figures:
         done = {outcome.command_id for outcome in self.board.outcomes.values()}
         return sum(command_id not in done for command_id in self.board.commands)
 
-    def mean_ratio(self) -> float | None:
-        """Mean time to first token of warmed over held-out touches; None where one of them is empty."""
-        warmed, held = self.groups.warmed.mean_ms, self.groups.held_out.mean_ms
-        return warmed / held if warmed is not None and held else None
+    def effect(self, seed: int) -> Ratio | None:
+        """Mean time to first token of warmed over held-out touches."""
+        return ratio(self.groups.warmed, self.groups.held_out, "mean", seed)
+
+    def tail_effect(self, seed: int) -> Ratio | None:
+        """The same of the 95th percentile."""
+        return ratio(self.groups.warmed, self.groups.held_out, "p95", seed)
+
+    def service_effect(self, seed: int) -> Ratio | None:
+        """Mean time to first token of all requests over that of the same requests without warm-ups."""
+        if self.lru_only is None or self.in_its_place is None:
+            return None
+        return ratio(self.in_its_place, self.lru_only, "mean", seed)
 
     def as_json(self, seed: int) -> dict[str, Any]:
-        """The document of DESIGN §8."""
-        account, interval = self.board.account, ratio_interval(self.groups, seed)
+        """The document of DESIGN §8, and the effect in full."""
+        account, effect = self.board.account, self.effect(seed)
         return {
             "events_in": self.records,
             "events_counted": account.counted,
@@ -72,23 +95,22 @@ class Figures:
                 "warmed": _quantiles(self.groups.warmed),
                 "held_out": _quantiles(self.groups.held_out),
                 "rest": _quantiles(self.groups.rest),
-                "lru_only": None,
-                "ratio_ci": None if interval is None else list(interval),
+                "lru_only": None if self.lru_only is None else _quantiles(self.lru_only),
+                "ratio_ci": None if effect is None else [effect.low, effect.high],
+            },
+            "effect": {
+                "mean": _ratio(effect),
+                "p95": _ratio(self.tail_effect(seed)),
+                "service": _ratio(self.service_effect(seed)),
+                "control": None if self.control is None else dataclasses.asdict(self.control),
             },
             "seconds": round(self.seconds, 1),
         }
 
     def verdict(self, seed: int) -> str:
         """What this run shows, in a few sentences, whichever way it went."""
-        return self._finding(seed) + self._doubt()
-
-    def _doubt(self) -> str:
-        if self.behind_ms <= TOLERABLE_MS:
-            return ""
-        return (
-            f" The load generator fell {self.behind_ms / 1000:.0f} s behind: this machine was too busy, so times are "
-            "the machine's and not the model's; hit rates hold."
-        )
+        sentences = (self._finding(seed), self._service(seed), self._price(), self._control(), self._doubt())
+        return " ".join(sentence for sentence in sentences if sentence)
 
     def _finding(self, seed: int) -> str:
         warmed, held = self.groups.warmed, self.groups.held_out
@@ -96,25 +118,57 @@ class Figures:
             f"{warmed.count} eligible first touches of {warmed.distinct_units} warmed units and {held.count} of "
             f"{held.distinct_units} held-out ones"
         )
-        interval, ratio = ratio_interval(self.groups, seed), self.mean_ratio()
-        if interval is None or ratio is None:
-            why = "too few" if not enough(self.groups) else "without a ratio"
+        effect, tail = self.effect(seed), self.tail_effect(seed)
+        if effect is None or tail is None:
+            why = "too few" if not enough(warmed, held) else "without a ratio"
             return f"{seen}: {why}, this run proves nothing either way. --minutes 10 sees more."
-        low, high = interval
-        measured = (
-            f"mean TTFT warmed / held out = {ratio:.2f} (95 % interval {low:.2f} to {high:.2f}); {seen}.{self._price()}"
-        )
-        if high < 1:
-            return f"Warming helped here: {measured}"
-        if low > 1:
-            return f"Warming did harm here: {measured}"
-        return f"No effect is shown: the interval includes 1. {measured}"
+        opening = {
+            "less": "Warming helped here",
+            "more": "Warming did harm here",
+            "none": "No effect is shown, the interval includes 1",
+        }[effect.verdict]
+        return f"{opening}: TTFT warmed / held out = {effect} in the mean and {tail} at p95; {seen}."
+
+    def _service(self, seed: int) -> str:
+        effect = self.service_effect(seed)
+        if effect is None or self.behind_ms > TOLERABLE_MS:
+            return ""  # two runs on a machine that is too busy differ by the machine
+        opening = {
+            "less": "The service as a whole got faster",
+            "more": "The service as a whole got SLOWER, whatever the arms say",
+            "none": "The service as a whole is about as fast",
+        }[effect.verdict]
+        return f"{opening}: mean TTFT of all requests is {effect} of the same requests without warm-ups."
 
     def _price(self) -> str:
         found, without = self.groups.rest.hit_rate, self.groups.rest.lru_hit_rate
         if found is None or without is None:
             return ""
-        return f" The rest found {found:.0%} of its tokens cached; plain LRU would have had {without:.0%}."
+        return f"The rest found {found:.0%} of its tokens cached; plain LRU would have had {without:.0%}."
+
+    def _control(self) -> str:
+        chance = self.control
+        if chance is None:
+            return ""
+        shows = (
+            "no effect, as it must" if chance.low <= 1 <= chance.high else "an effect, which it must not: distrust this"
+        )
+        return (
+            f"Control, arms and command times shuffled {chance.shuffles} times: {chance.median:.2f} "
+            f"({chance.low:.2f} to {chance.high:.2f}), {shows}."
+        )
+
+    def _doubt(self) -> str:
+        if self.behind_ms <= TOLERABLE_MS:
+            return ""
+        return (
+            f"The load generator fell {self.behind_ms / 1000:.0f} s behind: this machine was too busy, so times are "
+            "the machine's and not the model's; hit rates hold."
+        )
+
+
+def _ratio(found: Ratio | None) -> list[float] | None:
+    return None if found is None else [found.value, found.low, found.high]
 
 
 def _quantiles(sample: Sample) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import httpx
 
@@ -19,7 +20,8 @@ from connectors.kafka.producer import KafkaRecordProducer
 from connectors.settings import KafkaSettings, RedisSettings
 from schemas import EVERY_SCOPE, BrokenConfiguration, Policy, StackFault, TransientFault, encode
 from schemas.policy import Section
-from schemas.topics import POLICY
+from schemas.topics import ANNOUNCEMENTS, POLICY
+from stoker.demo.announced import LOADER, announced, write_prices, write_weights
 from stoker.demo.profile import BLOCK_TOKENS, Profile
 from stoker.replay.run import Place
 from stoker.stack import ports
@@ -33,7 +35,12 @@ MODEL = "tiny"
 EXECUTOR_READY_S = 60.0
 CONCURRENCY = 16
 """Requests in flight. About three are; more would only queue up on a machine that is too slow."""
+ADAPTER_LOAD_MS = 400.0
+"""As it passes on the clock."""
+SHORTEST_ROLLING_MIN = 1.0
 _OWNER = "owner"
+
+Mode = Literal["full", "off", "bad"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,9 @@ class DemoConfig:
         hold_share: of units that are never warmed.
         prefill_share: of every replica's prefill that warm-ups may use. A fleet's default is 1 %: its prefixes come
             back after minutes and hours; here it is seconds.
+        lru_minutes: of traffic without any warm-up before, on caches of their own.
+        mode: `full` is Stoker as it is; `off` sends every command as a shadow, so that no effect may show; `bad` warms
+            without measure, which must show as harm.
         seed: of workload, disturbances and bootstrap.
         root: folder that gets the demo's own folder.
     """
@@ -59,12 +69,25 @@ class DemoConfig:
     time_scale: float = 6.0
     hold_share: float = 0.4
     prefill_share: float = 0.10
+    lru_minutes: float = 1.0
+    mode: Mode = "full"
     seed: int = 0
     root: Path = DEFAULT_STATE / "demo"
 
     def __post_init__(self) -> None:
         if not 0 < self.minutes <= 24 * 60:
             raise BrokenConfiguration("--minutes must be above 0 and at most 1,440")
+        if not 0 <= self.lru_minutes <= self.minutes:
+            raise BrokenConfiguration("--lru-minutes must be from 0 to --minutes")
+
+    @property
+    def restarts(self) -> tuple[tuple[float, str], ...]:
+        """When each replica is restarted, in seconds from the start; a short run has none."""
+        if self.minutes < SHORTEST_ROLLING_MIN or not self.profile.adapters:
+            return ()
+        return tuple(
+            ((0.7 + 0.12 * number) * self.minutes * 60, f"r{number}") for number in range(self.profile.replicas)
+        )
 
     @property
     def engine_flags(self) -> tuple[str, ...]:
@@ -76,20 +99,29 @@ class DemoConfig:
             *("--prefill-ms-per-token", str(profile.prefill_ms_per_token * self.time_scale)),
             *("--decode-ms-per-token", str(profile.decode_ms_per_token * self.time_scale)),
             *("--time-scale", str(self.time_scale)),
-            *("--scheduling-policy", "priority"),  # a warm-up waits while a request does
+            *("--adapter-load-ms", str(ADAPTER_LOAD_MS * self.time_scale)),
+            # A warm-up waits while a request does, unless the mode is to do harm.
+            *("--scheduling-policy", "fcfs" if self.mode == "bad" else "priority"),
         )
 
     def policies(self) -> dict[Section, dict[str, str | int | float | bool | None]]:
         """What is written to warmup.policy for every scope before anything runs."""
         rate = self.profile.prefill_tokens_per_s / self.time_scale
+        bad = self.mode == "bad"
+        watched = {"patterns": True} if self.profile.adapters else {}
+        plan = {"prefix_resident_ms": 6_000, "prefix_repeat_ms": 6_000, "lead_ms": 0, "min_saved_ms": 0} if bad else {}
         return {
-            "budget": {"prefill_share": self.prefill_share, "prefill_tokens_per_s": rate},
+            "plan": {"shadow": self.mode == "off", **plan, **watched},
+            "budget": {"prefill_share": 1.0 if bad else self.prefill_share, "prefill_tokens_per_s": rate},
             "experiment": {"hold_share": self.hold_share, "salt": f"demo-{self.seed}"},
         }
 
 
 class Session:
     """Everything that runs while a demo runs.
+
+    Attributes:
+        restarting: replicas that are down on purpose.
 
     Args:
         config: the demo.
@@ -104,6 +136,7 @@ class Session:
         self.executor = Process("executor", self.state)
         self.admin_port = ports.free_port()
         self.job: FlinkApplication | None = None
+        self.restarting: set[str] = set()
 
     @property
     def kafka(self) -> KafkaSettings:
@@ -122,6 +155,8 @@ class Session:
             engines={engine.config.name: engine.config.url for engine in self.stack.engines},
             time_scale=self.config.time_scale,
             concurrency=CONCURRENCY,
+            adapters={name: str(self._weights(name)) for name in self.config.profile.adapters},
+            keep_answers=True,
         )
 
     @property
@@ -129,15 +164,24 @@ class Session:
         """The `stoker.toml` of this demo's job and executor."""
         return self.state.root / "demo.toml"
 
-    def start(self) -> Iterator[str]:
-        """Start one part after the other; yields what comes next.
+    def start_stack(self) -> None:
+        """Kafka, Redis and the replicas.
 
         Raises:
             StackFault: a part did not come up.
         """
-        yield "Kafka, Redis and the engine simulators"
         self.stack.up()
         self._write_settings()
+        write_prices(self._prices)
+        for name in self.config.profile.adapters:
+            write_weights(self._weights(name))
+
+    def start(self) -> Iterator[str]:
+        """Stoker itself, one part after the other; yields what comes next.
+
+        Raises:
+            StackFault: a part did not come up.
+        """
         self._publish_policies()
         yield "the Flink job"
         self.job = start_application(
@@ -148,12 +192,40 @@ class Session:
         self.executor.start(command, {"PYTHONPATH": str(PROJECT)})
         self.executor.wait_ready(self._executor_ready, EXECUTOR_READY_S)
 
+    def restart_engine(self, replica: str) -> None:
+        """Ends a replica and starts it again, empty.
+
+        Raises:
+            StackFault: it did not come up.
+        """
+        engine = next(engine for engine in self.stack.engines if engine.config.name == replica)
+        self.restarting.add(replica)
+        try:
+            engine.stop()
+            engine.start()
+        finally:
+            self.restarting.discard(replica)
+
+    def announce(self, began_ms: int) -> None:
+        """Tells the planners what the workload's tenants know beforehand: adapters, and a sale.
+
+        Args:
+            began_ms: when the traffic begins.
+        """
+        now_ms = time.time_ns() // 1_000_000
+        changes = announced(self.config, began_ms, self.place.adapters, now_ms)
+        with KafkaRecordProducer(self.kafka, client_id="stoker-demo") as producer:
+            for change in changes:
+                topic = self.kafka.topic(ANNOUNCEMENTS)
+                producer.send(topic, encode(change), key=change.scope.encode(), timestamp_ms=now_ms)
+            producer.flush()
+
     def parts(self) -> list[Process]:
         """Every process that must live while the demo runs."""
         stack = [self.stack.kafka.process, self.stack.redis.process]
-        engines = [engine.process for engine in self.stack.engines]
-        job = [] if self.job is None else [self.job.jobmanager, *self.job.taskmanagers]
-        return [*stack, *engines, *job, self.executor]
+        engines = [engine.process for engine in self.stack.engines if engine.config.name not in self.restarting]
+        stoker = [] if self.job is None else [self.job.jobmanager, *self.job.taskmanagers, self.executor]
+        return [*stack, *engines, *stoker]
 
     def check(self) -> int:
         """Look at all parts. Returns how often the job was restarted.
@@ -186,6 +258,13 @@ class Session:
             with contextlib.suppress(OSError):  # other demos have theirs there
                 self.config.root.rmdir()
 
+    @property
+    def _prices(self) -> Path:
+        return self.state.root / "prices.sqlite"
+
+    def _weights(self, name: str) -> Path:
+        return self.state.root / "adapters" / name
+
     def _executor_ready(self) -> bool:
         try:
             answer = httpx.get(f"http://{ports.LOOPBACK}:{self.admin_port}/readyz", timeout=2.0, trust_env=False)
@@ -205,6 +284,8 @@ class Session:
         for engine in self.stack.config.engines:
             lines += ["", "[[executor.engines]]", f'name = "{engine.name}"', f'url = "{engine.url}"']
             lines += [f'pool = "{POOL}"']
+        lines += ["", "[[executor.sql_loaders]]", f'name = "{LOADER}"', 'scopes = ["*"]', f'dsn = "{self._prices}"']
+        lines += ['query = "SELECT sku, price FROM prices WHERE sku IN ({keys})"']
         self.settings_file.write_text("\n".join(lines) + "\n")
 
     def _publish_policies(self) -> None:

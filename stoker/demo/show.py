@@ -125,12 +125,10 @@ def effect_table(figures: Figures) -> Table:
     for column in ("n", "units", "hit", "LRU", "mean ms", "p50 ms", "p95 ms", "p99 ms"):
         table.add_column(column, justify="right")
     groups = figures.groups
-    rows = {
-        "warmed": groups.warmed,
-        "held out": groups.held_out,
-        "rest": groups.rest,
-        "all": groups.everything,
-    }
+    rows = {"warmed": groups.warmed, "held out": groups.held_out, "rest": groups.rest, "all": groups.everything}
+    if figures.lru_only is not None and figures.in_its_place is not None:
+        rows["LRU only, a run before"] = figures.lru_only
+        rows["the same requests here"] = figures.in_its_place
     for name, sample in rows.items():
         units = str(sample.distinct_units) if name in ("warmed", "held out") else ""
         figures_ms = [milliseconds(sample.mean_ms), *(milliseconds(sample.quantile_ms(q)) for q in (0.5, 0.95, 0.99))]
@@ -141,12 +139,22 @@ def effect_table(figures: Figures) -> Table:
 
 def summary(figures: Figures, config: DemoConfig) -> RenderableType:
     """Everything at the end."""
+    grid = Table.grid(padding=(0, 2))
+    for name, value in facts(figures, config):
+        grid.add_row(Text(name, style="bold"), value)
+    verdict = Text(figures.verdict(config.seed), style="bold")
+    return Group(grid, work_table(figures), effect_table(figures), Text(LEGEND, style="dim"), verdict)
+
+
+def facts(figures: Figures, config: DemoConfig) -> list[tuple[str, str]]:
+    """What the run was: workload, capacity, load, and whether everything adds up."""
     profile, board, account = config.profile, figures.board, figures.board.account
     busy = figures.seconds * profile.replicas * profile.prefill_tokens_per_s
-    facts = Table.grid(padding=(0, 2))
     balance = "balances" if figures.unaccounted == 0 else f"DOES NOT BALANCE by {figures.unaccounted}"
-    for name, value in (
-        ("workload", profile.title),
+    mode = {"full": "", "off": "; every command a shadow", "bad": "; warming without measure"}[config.mode]
+    misses, misses_alone = figures.adapter_misses
+    found = [
+        ("workload", profile.title + mode),
         (
             "capacity",
             f"{profile.replicas} replicas, {profile.capacity_tokens:,} tokens of KV each, "
@@ -156,7 +164,7 @@ def summary(figures: Figures, config: DemoConfig) -> RenderableType:
         (
             "load",
             f"requests used {figures.prefilled_tokens / busy:.0%} of the prefill, warm-ups "
-            f"{board.warmed_tokens() / busy:.1%} (limit {config.prefill_share:.0%}); "
+            f"{board.warmed_tokens() / busy:.1%} (limit {config.policies()['budget']['prefill_share']:.0%}); "
             f"{failures(figures)} of {figures.requests} requests failed; generator late by {figures.behind_ms:.0f} ms",
         ),
         (
@@ -168,12 +176,18 @@ def summary(figures: Figures, config: DemoConfig) -> RenderableType:
         (
             "commands",
             f"{len(board.commands)}, {figures.open_commands} without an outcome; dead letters {board.dead_records}; "
-            f"focus insights {len(board.focuses)}; entropy {entropies(figures)} bits; job restarts {figures.restarts}",
+            f"job restarts {figures.restarts}",
         ),
-    ):
-        facts.add_row(Text(name, style="bold"), value)
-    verdict = Text(figures.verdict(config.seed), style="bold")
-    return Group(facts, work_table(figures), effect_table(figures), Text(LEGEND, style="dim"), verdict)
+        (
+            "insights",
+            f"entropy {entropies(figures)} bits; {len(board.focuses)} focus, {board.seen['cluster']} clusters, "
+            f"{board.seen['pattern']} patterns; {figures.judged} rewards, {board.seen['score']} scores changed by them",
+        ),
+    ]
+    if profile.adapters:
+        alone = f"; {misses_alone} in the run without Stoker" if figures.lru_only is not None else ""
+        found.append(("adapters", f"{misses} requests waited for their adapter to be loaded{alone}"))
+    return found
 
 
 def entropies(figures: Figures) -> str:

@@ -51,6 +51,8 @@ def started(
         session=turn.session,
         pool=marks.pool,
         model=marks.model,
+        adapter=turn.adapter,
+        domain=turn.domain,
         api="completion" if turn.is_blocks else "chat",
         query=REDACTED if turn.withheld else turn.query,
         query_sha256=query_sha256(turn.query),
@@ -63,8 +65,12 @@ def started(
     )
 
 
-def finished(start: RequestEvent, answer: Answer, completed_at_ms: int) -> RequestEvent:
-    """The event of its end, with what was measured."""
+def finished(start: RequestEvent, answer: Answer, completed_at_ms: int, stored: str | None = None) -> RequestEvent:
+    """The event of its end, with what was measured.
+
+    Args:
+        stored: hash of the answer, where its text lies among the scope's blobs.
+    """
     known = answer.finish_reason if answer.finish_reason in _FINISHES else None
     return RequestEvent(
         event_id=f"{start.request_id}-finished",
@@ -78,6 +84,8 @@ def finished(start: RequestEvent, answer: Answer, completed_at_ms: int) -> Reque
         session=start.session,
         pool=start.pool,
         model=start.model,
+        adapter=start.adapter,
+        domain=start.domain,
         api=start.api,
         query=start.query,
         query_sha256=start.query_sha256,
@@ -94,4 +102,6 @@ def finished(start: RequestEvent, answer: Answer, completed_at_ms: int) -> Reque
         finish_reason=cast("FinishReason | None", known),
         error_type=answer.error_type,
         cache=None if answer.cached_tokens is None else CacheReport(kv_cached_tokens=answer.cached_tokens),
+        response_sha256=stored,
+        response_ref=stored,
     )

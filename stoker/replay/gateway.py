@@ -7,18 +7,19 @@ answer, publish `finished` with what was measured. An engine that fails gives ev
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import httpx
 
 from analytics.scopes import ScopeMap
 from schemas import Render, RequestEvent
-from schemas.canonical import h64
+from schemas.canonical import h64, h128
 from stoker.replay.blobs import FreshBlobs
 from stoker.replay.events import Marks, finished, started
 from stoker.replay.render import Rendered, TokenCounts, rendered
@@ -26,6 +27,8 @@ from stoker.replay.stream import Answer, ask, body_of, count_tokens
 from stoker.replay.turns import Piece, Turn
 
 KEEP_ALIVE_S = 2.0
+NOT_FOUND = 404
+"""What vLLM answers where it does not know the model or adapter."""
 Publish = Callable[[RequestEvent], None]
 Routing = Literal["session", "round_robin"]
 
@@ -49,6 +52,8 @@ class GatewayConfig:
         concurrency: requests in flight; when reached, later ones wait and `Gateway.behind_ms` grows.
         timeout_s: of one request.
         salts: by scope.
+        adapters: where the weights of each lie: one that a replica does not know is loaded by its first request.
+        keep_answers: whether the texts of good answers are stored, so that they can be served again.
     """
 
     run: str
@@ -57,6 +62,8 @@ class GatewayConfig:
     concurrency: int = 128
     timeout_s: float = 60.0
     salts: Mapping[str, Salting] = field(default_factory=dict)
+    adapters: Mapping[str, str] = field(default_factory=dict)
+    keep_answers: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,7 @@ class Seen:
     scope: str
     start: RequestEvent
     answer: Answer
+    stored: str | None = None
 
 
 class Gateway:
@@ -103,7 +111,10 @@ class Gateway:
         self._numbers = itertools.count()
         self._next_replica = itertools.cycle(self._replicas)
         self._counts = TokenCounts(self._count)
+        self.resting: set[str] = set()
+        """Replicas that get no requests for now, as during a restart."""
         self.requests = 0
+        self.adapter_misses = 0
         self.errors: Counter[str] = Counter()
         self.behind_ms = 0.0
         """Longest delay between a turn's time and its sending."""
@@ -154,7 +165,7 @@ class Gateway:
         scope = self._scopes.scope_of(turn.tenant)
         salting = self._config.salts.get(scope)
         render = Render(salt_ref=None if salting is None else salting.ref)
-        shape = await rendered(turn.pieces, self._counts, self._config.marks.model, render)
+        shape = await rendered(turn.pieces, self._counts, self._config.marks.model, render, turn.adapter)
         if self._blobs is not None and not turn.withheld:
             await self._blobs.put(scope, texts_of(turn.pieces, shape))
         name, url = self._choose(turn)
@@ -162,16 +173,41 @@ class Gateway:
         self._publish(start)
         path, body = body_of(turn, self._config.marks.model, request_id, None if salting is None else salting.value)
         answer = await ask(self._client, url, path, body)
-        self._publish(finished(start, answer, self._wall_ms()))
+        if answer.status == NOT_FOUND and turn.adapter is not None and turn.adapter in self._config.adapters:
+            answer = await self._ask_after_loading(turn.adapter, url, path, body)
+        stored = await self._stored(scope, turn, answer)
+        self._publish(finished(start, answer, self._wall_ms(), stored))
         self.requests += 1
         if answer.error_type is not None:
             self.errors[answer.error_type] += 1
-        return Seen(turn, scope, start, answer)
+        return Seen(turn, scope, start, answer, stored)
+
+    async def _ask_after_loading(self, adapter: str, url: str, path: str, body: dict[str, object]) -> Answer:
+        """Loads an adapter that the replica did not know, then asks again; the user waits for both."""
+        self.adapter_misses += 1
+        began = time.perf_counter()
+        weights = {"lora_name": adapter, "lora_path": self._config.adapters[adapter]}
+        with contextlib.suppress(httpx.HTTPError):  # refused or already there: what the request then meets decides
+            await self._client.post(f"{url}/v1/load_lora_adapter", json=weights)
+        waited_ms = (time.perf_counter() - began) * 1000
+        answer = await ask(self._client, url, path, body)
+        first_ms = None if answer.ttft_ms is None else answer.ttft_ms + waited_ms
+        return replace(answer, ttft_ms=first_ms, latency_ms=answer.latency_ms + waited_ms)
+
+    async def _stored(self, scope: str, turn: Turn, answer: Answer) -> str | None:
+        """The hash of a good answer whose text was put where an executor finds it."""
+        good = answer.error_type is None and bool(answer.text)
+        if not good or not self._config.keep_answers or turn.withheld or self._blobs is None:
+            return None
+        name = h128(answer.text)
+        await self._blobs.put(scope, {name: answer.text})
+        return name
 
     def _choose(self, turn: Turn) -> tuple[str, str]:
+        awake = [replica for replica in self._replicas if replica[0] not in self.resting] or self._replicas
         if self._config.routing == "round_robin":
-            return next(self._next_replica)
-        return self._replicas[h64(turn.session) % len(self._replicas)]
+            return next(replica for replica in self._next_replica if replica in awake)
+        return awake[h64(turn.session) % len(awake)]
 
     async def _count(self, piece: Piece) -> int:
         return await count_tokens(self._client, self._replicas[0][1], self._config.marks.model, piece)

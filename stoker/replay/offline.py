@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import heapq
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from analytics.cache_models import LruCache, cut
-from schemas import Render, RequestEvent
+from analytics.cache_models import LruCache, cut, size
+from schemas import Render, RequestEvent, Segment
 from schemas.canonical import h128
 from stoker.replay.events import Marks, finished, started
 from stoker.replay.render import Rendered, chain
@@ -28,7 +28,7 @@ class OfflineConfig:
     """The service that is not there.
 
     Attributes:
-        replicas: sessions stay on one.
+        replicas: named r0, r1 and so on; a session stays on one.
         capacity_tokens: KV cache of each.
         start_ms: event time of the workload's beginning.
     """
@@ -42,36 +42,62 @@ class OfflineConfig:
     start_ms: int = 1_700_000_000_000
 
 
-def offline(turns: Iterable[Turn], config: OfflineConfig) -> Iterator[RequestEvent]:
-    """Started and finished events in the order of their times; the same turns give the same events."""
-    marks = Marks(config.pool, config.model, user_key=b"offline")
-    caches = [LruCache(config.capacity_tokens // config.block_tokens) for _ in range(config.replicas)]
-    ends: list[tuple[int, int, RequestEvent]] = []
-    for number, turn in enumerate(turns):
-        at_ms = config.start_ms + turn.at_ms
-        while ends and ends[0][0] <= at_ms:
+class OfflineService:
+    """The replicas' caches, and what a gateway before them tells."""
+
+    def __init__(self, config: OfflineConfig) -> None:
+        self.config = config
+        blocks = config.capacity_tokens // config.block_tokens
+        self._caches = {f"r{number}": LruCache(blocks) for number in range(config.replicas)}
+        self._marks = Marks(config.pool, config.model, user_key=b"offline")
+
+    @property
+    def replicas(self) -> tuple[str, ...]:
+        """Names of the replicas."""
+        return tuple(self._caches)
+
+    def request(self, replica: str, segments: Sequence[Segment]) -> tuple[int, int]:
+        """What a request or a warm-up finds cached and what it has to compute, in tokens of full blocks."""
+        runs = cut([(segment.hash, segment.tokens) for segment in segments], self.config.block_tokens)
+        cached = self._caches[replica].request(runs)
+        return cached * self.config.block_tokens, (size(runs) - cached) * self.config.block_tokens
+
+    def events(self, turns: Iterable[Turn]) -> Iterator[RequestEvent]:
+        """Started and finished events in the order of their times; the same turns give the same events.
+
+        A request meets the caches when the event after its start is asked for.
+        """
+        config = self.config
+        ends: list[tuple[int, int, RequestEvent]] = []
+        for number, turn in enumerate(turns):
+            at_ms = config.start_ms + turn.at_ms
+            while ends and ends[0][0] <= at_ms:
+                yield heapq.heappop(ends)[2]
+            replica = self.replicas[zlib.crc32(turn.session.encode()) % config.replicas]
+            shape = _shape(turn, config.model)
+            start = started(turn, shape, self._marks, h128("offline", str(number)), replica, at_ms)
+            yield start
+            cached, _ = self.request(replica, shape.segments)
+            ttft_ms = (shape.tokens - cached) / config.prefill_tokens_per_s * 1000
+            latency_ms = ttft_ms + turn.output_tokens * DECODE_MS_PER_TOKEN
+            answer = Answer(
+                status=200,
+                ttft_ms=ttft_ms,
+                latency_ms=latency_ms,
+                prompt_tokens=shape.tokens,
+                output_tokens=turn.output_tokens,
+                cached_tokens=cached,
+                finish_reason="stop",
+            )
+            end_ms = at_ms + max(1, round(latency_ms))
+            heapq.heappush(ends, (end_ms, number, finished(start, answer, end_ms)))
+        while ends:
             yield heapq.heappop(ends)[2]
-        place = zlib.crc32(turn.session.encode()) % config.replicas
-        shape = _shape(turn, config.model)
-        start = started(turn, shape, marks, h128("offline", str(number)), f"r{place}", at_ms)
-        yield start
-        runs = cut([(segment.hash, segment.tokens) for segment in shape.segments], config.block_tokens)
-        cached = caches[place].request(runs) * config.block_tokens
-        ttft_ms = (shape.tokens - cached) / config.prefill_tokens_per_s * 1000
-        latency_ms = ttft_ms + turn.output_tokens * DECODE_MS_PER_TOKEN
-        answer = Answer(
-            status=200,
-            ttft_ms=ttft_ms,
-            latency_ms=latency_ms,
-            prompt_tokens=shape.tokens,
-            output_tokens=turn.output_tokens,
-            cached_tokens=cached,
-            finish_reason="stop",
-        )
-        end_ms = at_ms + max(1, round(latency_ms))
-        heapq.heappush(ends, (end_ms, number, finished(start, answer, end_ms)))
-    while ends:
-        yield heapq.heappop(ends)[2]
+
+
+def offline(turns: Iterable[Turn], config: OfflineConfig) -> Iterator[RequestEvent]:
+    """The events of a service that nobody warms."""
+    return OfflineService(config).events(turns)
 
 
 def _shape(turn: Turn, model: str) -> Rendered:

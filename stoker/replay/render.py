@@ -64,9 +64,11 @@ class TokenCounts:
         return count
 
 
-def chain(pieces: Sequence[Piece], tokens: Sequence[int], model: str, render: Render) -> tuple[Segment, ...]:
-    """Segments of a prompt without an adapter; `tokens` counts each piece alone."""
-    parent = root_hash(model, None, render.template_sha, render.tools_sha)
+def chain(
+    pieces: Sequence[Piece], tokens: Sequence[int], model: str, render: Render, adapter: str | None = None
+) -> tuple[Segment, ...]:
+    """Segments of a prompt; `tokens` counts each piece alone."""
+    parent = root_hash(model, adapter, render.template_sha, render.tools_sha)
     segments = []
     for piece, count in zip(pieces, tokens, strict=True):
         parent = segment_hash(parent, piece.role, piece.text)
@@ -74,7 +76,9 @@ def chain(pieces: Sequence[Piece], tokens: Sequence[int], model: str, render: Re
     return tuple(segments)
 
 
-async def rendered(pieces: Sequence[Piece], counts: TokenCounts, model: str, render: Render) -> Rendered:
+async def rendered(
+    pieces: Sequence[Piece], counts: TokenCounts, model: str, render: Render, adapter: str | None = None
+) -> Rendered:
     """A prompt with its token counts."""
     tokens = [await counts.of(piece) for piece in pieces]
-    return Rendered(chain(pieces, tokens, model, render), render)
+    return Rendered(chain(pieces, tokens, model, render, adapter), render)

@@ -35,6 +35,7 @@ class Place:
         engines: replica names and base URLs.
         time_scale: shortens the life of texts.
         run: part of every request id; drawn where it is empty.
+        adapters, keep_answers: see `GatewayConfig`.
     """
 
     kafka: KafkaSettings
@@ -48,6 +49,8 @@ class Place:
     salts: Mapping[str, Salting] = field(default_factory=dict)
     concurrency: int = 128
     run: str = ""
+    adapters: Mapping[str, str] = field(default_factory=dict)
+    keep_answers: bool = False
 
 
 @contextlib.asynccontextmanager
@@ -64,7 +67,15 @@ async def gateway_at(
     """
     run = place.run or secrets.token_hex(4)
     marks = Marks(place.pool, place.model, secrets.token_bytes(16))
-    config = GatewayConfig(run, marks, place.routing, place.concurrency, salts=place.salts)
+    config = GatewayConfig(
+        run,
+        marks,
+        place.routing,
+        place.concurrency,
+        salts=place.salts,
+        adapters=place.adapters,
+        keep_answers=place.keep_answers,
+    )
     life_ms = max(SHORTEST_BLOB_LIFE_MS, round(BLOB_LIFE_MS / place.time_scale))
     producer = await asyncio.to_thread(KafkaRecordProducer, place.kafka, client_id="stoker-replay")
     redis = sync_client(place.redis)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import httpx
 import msgspec
@@ -52,6 +52,7 @@ class Answer:
         ttft_ms: until the first token, None where none came.
         cached_tokens: of the prompt, None where the engine does not tell.
         error_type: None for a good answer.
+        text: of the answer.
     """
 
     status: int
@@ -62,12 +63,13 @@ class Answer:
     cached_tokens: int | None = None
     finish_reason: str | None = None
     error_type: str | None = None
+    text: str = field(default="", repr=False)
 
 
 def body_of(turn: Turn, model: str, request_id: str, salt: str | None) -> tuple[str, dict[str, object]]:
     """Path and body of a turn: completions for token blocks, chat for messages."""
     body: dict[str, object] = {
-        "model": model,
+        "model": turn.adapter or model,
         "max_tokens": turn.output_tokens,
         "temperature": 0,
         "stream": True,
@@ -115,6 +117,7 @@ async def ask(
     first: float | None = None
     usage = _Usage()
     finish: str | None = None
+    pieces: list[str] = []
 
     def answer(status: int, error: str | None = None) -> Answer:
         details = usage.prompt_tokens_details
@@ -127,6 +130,7 @@ async def ask(
             cached_tokens=None if details is None else details.cached_tokens,
             finish_reason="error" if error else finish,
             error_type=error,
+            text="".join(pieces),
         )
 
     try:
@@ -146,8 +150,10 @@ async def ask(
                 usage = chunk.usage or usage
                 for choice in chunk.choices:
                     finish = choice.finish_reason or finish
-                    if first is None and (choice.text or (choice.delta is not None and choice.delta.content)):
-                        first = clock()
+                    piece = choice.text or (choice.delta.content if choice.delta is not None else None)
+                    if piece:
+                        first = first or clock()
+                        pieces.append(piece)
     except httpx.TimeoutException:
         return answer(504, "timeout")
     except httpx.HTTPError as fault:

@@ -31,6 +31,8 @@ class Turn:
         query: the last user turn.
         output_tokens: length of the answer that it asks for, at least 1.
         prompt: name of the managed prompt that it was built from, if any.
+        adapter: that it asks for in place of the base model.
+        domain: what it is about, as the score's weights know it.
         withheld: its producer keeps texts to itself: the event carries hashes and a redaction mark only.
     """
 
@@ -43,6 +45,8 @@ class Turn:
     output_tokens: int
     prompt: str | None = None
     withheld: bool = False
+    adapter: str | None = None
+    domain: str | None = None
 
     @property
     def is_blocks(self) -> bool:

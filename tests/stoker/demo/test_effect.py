@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import Arm
-from stoker.demo.effect import Groups, Issued, Sample, Touch, grouped, ratio_interval
+from stoker.demo.effect import Groups, Issued, Restart, Sample, Touch, shadowed, whole
+from stoker.demo.effect import grouped as grouped_of
 
 
 def touch(at_ms: int, unit: str, replica: str = "r0", ttft_ms: float | None = 10.0, scope: str = "shop") -> Touch:
@@ -20,6 +21,10 @@ def touch(at_ms: int, unit: str, replica: str = "r0", ttft_ms: float | None = 10
 
 def issued(at_ms: int, unit: str, arm: Arm = "warm", scope: str = "shop") -> Issued:
     return Issued(at_ms, scope, unit, arm)
+
+
+def grouped(touches: list[Touch], commands: list[Issued], capacity_tokens: int) -> Groups:
+    return grouped_of(shadowed(touches, capacity_tokens), commands)
 
 
 def counts(groups: Groups) -> tuple[int, int, int]:
@@ -82,30 +87,13 @@ def test_a_group_without_touches_has_no_figures() -> None:
     assert (nothing.mean_ms, nothing.quantile_ms(0.5), nothing.hit_rate, nothing.lru_hit_rate) == (None,) * 4
 
 
-def drawn(source: random.Random, mean_ms: float, units: int, each: int) -> Sample:
-    levels = [source.gauss(mean_ms, 5) for _ in range(units)]
-    pairs = [(f"u{unit}", max(1.0, source.gauss(level, 10))) for unit, level in enumerate(levels) for _ in range(each)]
-    return Sample(tuple(unit for unit, _ in pairs), tuple(ttft for _, ttft in pairs))
+def test_a_restart_empties_the_shadow_of_its_replica_only() -> None:
+    touches = [touch(100, "a", "r0"), touch(101, "a", "r1"), touch(300, "a", "r0"), touch(301, "a", "r1")]
+    seen = shadowed(touches, 10_000, [Restart(200, "r0")])
+    assert [one.found for one in seen] == [0, 0, 0, 2]
 
 
-def test_the_interval_covers_the_true_ratio() -> None:
-    source = random.Random(5)
-    covered = 0
-    for run in range(60):
-        groups = Groups(drawn(source, 50, 20, 8), drawn(source, 100, 20, 8), Sample())
-        interval = ratio_interval(groups, run)
-        assert interval is not None
-        covered += interval[0] <= 0.5 <= interval[1]
-    assert covered >= 51, "a 95 % interval of 60 runs covers 51 or more but once in 1,000 times"
-
-
-def test_the_same_seed_gives_the_same_interval() -> None:
-    groups = Groups(drawn(random.Random(1), 50, 9, 4), drawn(random.Random(2), 60, 9, 4), Sample())
-    assert ratio_interval(groups, 3) == ratio_interval(groups, 3)
-    assert ratio_interval(groups, 3) != ratio_interval(groups, 4)
-
-
-@pytest.mark.parametrize(("units", "each"), [(4, 10), (9, 2)])
-def test_too_few_units_or_touches_give_no_interval(units: int, each: int) -> None:
-    source = random.Random(0)
-    assert ratio_interval(Groups(drawn(source, 50, 20, 8), drawn(source, 50, units, each), Sample()), 0) is None
+def test_all_requests_before_a_time_of_the_workload() -> None:
+    touches = [replace(touch(100 + due, "a"), due_ms=due) for due in (0, 50, 90)]
+    assert whole(shadowed(touches, 1_000), 90).count == 2
+    assert whole(shadowed(touches, 1_000)).units == ("a",) * 3

@@ -12,11 +12,14 @@ from rich.console import Console
 
 from schemas import Accounting, encode
 from stoker.demo.board import Board
-from stoker.demo.effect import Groups, Sample
+from stoker.demo.effect import Groups, Sample, Shadowed, Touch
+from stoker.demo.page import page
 from stoker.demo.profile import generated_profile
 from stoker.demo.result import Figures
 from stoker.demo.session import DemoConfig
 from stoker.demo.show import line, live_view, summary
+from stoker.demo.statistics import Control
+from stoker.demo.timeline import timeline
 
 
 def sample(mean_ms: float, units: int = 8, each: int = 6) -> Sample:
@@ -43,7 +46,7 @@ def test_the_json_has_the_shape_of_the_design() -> None:
     document = json.loads(json.dumps(figures(sample(50), sample(100)).as_json(seed=1)))
     assert set(document) == {
         *("events_in", "events_counted", "second_phase", "not_demand", "dead_letters", "duplicates", "late"),
-        *("commands", "outcomes", "ttft_ms", "seconds"),
+        *("commands", "outcomes", "ttft_ms", "effect", "seconds"),
     }
     assert set(document["ttft_ms"]) == {"warmed", "held_out", "rest", "lru_only", "ratio_ci"}
     for group in ("warmed", "held_out", "rest"):
@@ -93,3 +96,35 @@ def test_the_live_view_and_the_line_draw_an_empty_run_too() -> None:
     assert "no word yet" in shown(live_view(empty, config))
     assert "commands none" in line(empty)
     assert "hit warmed 40%" in line(figures(sample(50), sample(100)))
+
+
+def test_the_page_is_one_file_that_needs_no_network_and_claims_what_the_summary_claims() -> None:
+    found = figures(sample(50), sample(100))
+    touches = [Shadowed(Touch(at, "s", "r", ("t", "u"), (1, 1), 5.0, 1, 2), 0) for at in range(0, 1_000, 10)]
+    whole_ = replace(
+        found,
+        lru_only=sample(60),
+        in_its_place=sample(55),
+        control=Control(0.8, 1.0, 1.2, 0.4, 200),
+        timeline=timeline(touches, []),
+    )
+    document = page(whole_, DemoConfig(generated_profile(1), seed=1))
+    assert "<script src" not in document
+    assert 'rel="stylesheet"' not in document
+    for claim in ("Warming helped here", "mean wait, warmed / held out", "control: arms shuffled", "balances"):
+        assert claim in document
+    empty = page(figures(Sample(), Sample()), DemoConfig(generated_profile(1)))
+    assert "too few touches to say" in empty
+
+
+def test_a_run_whose_generator_fell_behind_says_nothing_of_the_service() -> None:
+    slow = replace(figures(sample(50), sample(100)), lru_only=sample(20), in_its_place=sample(90))
+    assert "got SLOWER" in slow.verdict(1)
+    late = replace(slow, behind_ms=5_000.0)
+    assert "got SLOWER" not in late.verdict(1)
+    assert "5 s behind" in late.verdict(1)
+
+
+def test_a_control_that_finds_something_says_distrust_this() -> None:
+    odd = replace(figures(sample(50), sample(100)), control=Control(0.5, 0.6, 0.7, 0.5, 200))
+    assert "distrust this" in odd.verdict(1)

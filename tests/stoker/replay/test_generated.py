@@ -7,7 +7,8 @@ from itertools import islice, pairwise
 
 import pytest
 
-from stoker.replay.generated import DEFAULT_TENANTS, GeneratedConfig, generated
+from stoker.replay.generated import DEFAULT_TENANTS, GeneratedConfig, Promotion, TenantPlan, generated
+from stoker.replay.prose import prose
 from stoker.replay.turns import Turn, faster, until
 
 
@@ -76,3 +77,30 @@ def test_faster_keeps_everything_but_the_times() -> None:
 def test_impossible_settings_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="must"):
         GeneratedConfig(**bad)  # type: ignore[arg-type]
+
+
+def test_a_promotion_is_a_crowd_on_one_document_with_few_questions() -> None:
+    crowd = Promotion(at_ms=60_000, for_ms=60_000, share=0.5, queries=2)
+    turns = list(until(generated(GeneratedConfig(tenants=(TenantPlan("shop", 1.0, promotion=crowd),))), 180_000))
+    promoted = [turn for turn in turns if turn.pieces[1].text == prose("shop/promoted", 600)]
+    began = [turn for turn in promoted if len(turn.pieces) == 3]
+    assert all(60_000 <= turn.at_ms < 120_000 for turn in began)
+    inside = [turn for turn in turns if 60_000 <= turn.at_ms < 120_000 and len(turn.pieces) == 3]
+    assert 0.4 < len(began) / len(inside) < 0.6
+    assert len({turn.query for turn in promoted}) == 2
+    assert len({turn.user for turn in began}) > 50
+
+
+def test_a_robot_crawls_at_regular_times_under_one_name_what_nobody_asks_for() -> None:
+    plan = TenantPlan("docs", 1.0, crawl_ms=500)
+    turns = list(until(generated(GeneratedConfig(tenants=(plan,))), 30_000))
+    assert turns == sorted(turns, key=lambda turn: turn.at_ms)
+    robot = [turn for turn in turns if turn.user == "docs/robot"]
+    assert [turn.at_ms for turn in robot] == [500 * number for number in range(60)]
+    assert len({turn.pieces[1].text for turn in robot}) == len(robot)
+
+
+def test_adapters_take_turns() -> None:
+    plan = TenantPlan("shop", 1.0, adapters=("a@1", "a@2"), rotation_ms=10_000)
+    turns = until(generated(GeneratedConfig(tenants=(plan,))), 30_000)
+    assert {(int(turn.at_ms // 10_000), turn.adapter) for turn in turns} == {(0, "a@1"), (1, "a@2"), (2, "a@1")}
