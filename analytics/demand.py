@@ -85,6 +85,7 @@ class Demand:
         self._counters.update({f"embed_{sight.name.lower()}": 0 for sight in Sight if sight})
         self._counters.update(chains_dropped=0, capped=0)
         self._rewards = RewardJoin(config.rewards, config.pane_ms, store, config.reward_log, self._counters)
+        self._waiting = self._rewards.waiting
         self._store = store
         self._log = ShardLog(store, config.slots)
         self._sights = SecondSight(config.second_sight)
@@ -162,7 +163,7 @@ class Demand:
         self._tell(sight, chain_kept)
         head = shard_log.counted(sight, chain_kept, tat_us) if sight or not chain_kept else shard_log.PLAIN
         self._log.append(pane, head + fact[:kept])
-        if flags & _ANSWER or self._rewards.waiting:
+        if flags & _ANSWER or self._waiting:
             out += self._answer(fact, watermark_ms)
         return out
 
