@@ -56,6 +56,11 @@ class Clustering:
         return largest / len(self.labels) if self.labels else 0.0
 
 
+def prepare() -> None:
+    """Loads what `cluster` needs: three seconds of computing, once a process, better at a start than amid records."""
+    import sklearn.cluster  # noqa: F401
+
+
 def cluster(
     vectors: Sequence[Sequence[float]] | NDArray[Any],
     weights: Sequence[float] | None = None,

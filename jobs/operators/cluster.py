@@ -8,6 +8,7 @@ from typing import Any
 from pyflink.datastream import KeyedProcessFunction, RuntimeContext
 
 from analytics.clustered import QueryVector
+from analytics.clustering import prepare
 from analytics.envelopes import Partial, Tag, body_of, key_of, open_as, tag_of
 from analytics.scope_clusters import ScopeClusters
 from jobs.operators.tags import INSIGHTS
@@ -28,7 +29,8 @@ class ClusterOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped ba
         self._settings = settings
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Opens state; live clusters are caches of it."""
+        """Opens state; live clusters are caches of it. Loads scikit-learn: a stride that did would hold up the job."""
+        prepare()
         settings = JobSettings.from_json(self._settings)
         self._config = settings.clusters()
         self._marker = Marker(settings.warmup.shards)
