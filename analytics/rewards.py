@@ -25,6 +25,9 @@ _FIRST_KEY = -(1 << 62)
 MAX_TOLD = 4
 """A judgement that names no answer tells of so many of the latest answers of its query."""
 
+MAX_WAITING = 64
+"""Rewards of one query that may wait: each of its requests looks at all of them."""
+
 COUNTERS = ("reward_joined", "reward_unmatched", "reward_repeated", "reward_lost", "answers_kept", "answers_lost")
 """Rewards by what came of them (joined, given up after waiting, seen before, no room), and answers."""
 
@@ -93,11 +96,12 @@ class RewardJoin:
             self._log_entry(Repeated())
             self._counters["reward_repeated"] += 1
             return []
-        if not self._room(answer=False):
-            return []
         subject = (reward.scope, reward.query)
         held = self._queries.get(subject)
         joined = (asked and not reward.response) or (held is not None and held.knows(reward.response))
+        crowded = not joined and held is not None and len(held.waiting) >= MAX_WAITING
+        if not self._room(answer=False, crowded=crowded):
+            return []
         entry = msgspec.structs.replace(reward, due_ms=0) if joined else reward
         self._write(entry)
         self._take_reward(entry)
@@ -174,9 +178,9 @@ class RewardJoin:
             return bool(answer.response or answer.domain)
         return answer.now_ms >= before.now_ms + self._config.refresh_ms or (answer.usable and not before.usable)
 
-    def _room(self, answer: bool) -> bool:
+    def _room(self, answer: bool, crowded: bool = False) -> bool:
         """Whether one more entry may come before the next slide; counts it as lost where not."""
-        if len(self._fresh) < self._config.max_entries:
+        if len(self._fresh) < self._config.max_entries and not crowded:
             return True
         self._log_entry(Lost(answer))
         self._counters["answers_lost" if answer else "reward_lost"] += 1

@@ -34,7 +34,7 @@ METRICS: Mapping[str, str] = MappingProxyType(
         f"{DEMAND}_reward_joined": "Rewards that found the request that they judge, at once or while they waited.",
         f"{DEMAND}_reward_unmatched": "Rewards whose request did not come in time.",
         f"{DEMAND}_reward_repeated": "Rewards seen before.",
-        f"{DEMAND}_reward_lost": "Rewards beyond the bound on what a shard takes between two slides.",
+        f"{DEMAND}_reward_lost": "Rewards beyond the bounds on what a shard takes in a slide and on what waits.",
         f"{DEMAND}_answers_kept": "Answers remembered for rewards to come.",
         f"{DEMAND}_answers_lost": "Answers beyond the bound on what a shard takes between two slides.",
         f"{DEMAND}_embed_asked": "Second sights that asked for an embedding.",

@@ -14,7 +14,7 @@ from analytics.envelopes import Answered, EmbedRequest, Rewarded, Tag, body_of, 
 from analytics.facts import MICRO
 from analytics.policy import PolicyBook
 from analytics.pools import for_redis
-from analytics.rewards import LAST_KEY, MAX_TOLD, RewardConfig
+from analytics.rewards import LAST_KEY, MAX_TOLD, MAX_WAITING, RewardConfig
 from analytics.stores import MemoryLogStore
 from tests.analytics.shard_script import START_MS, Step, answered, live, query, request, reward
 
@@ -212,6 +212,16 @@ def test_memory_is_bounded_and_what_was_lost_is_counted():
     shard.until(START_MS + 3_000)
     assert shard.hear(reward(START_MS + 3_000, 1, "r0", "x"))
     assert shard.hear(reward(START_MS + 3_000, 2, "q0", "x")) == []
+
+
+def test_no_query_has_more_rewards_waiting_than_its_requests_can_look_at():
+    shard = Shard()
+    for number in range(1, MAX_WAITING + 11):
+        shard.hear(reward(START_MS, number, answer="x" if number > 5 else "never"))
+    assert shard.counted("reward_lost") == 10
+    (*_, earned) = shard.hear(asked(1))
+    assert earned.named_count == MAX_WAITING - 5
+    assert shard.hear(reward(START_MS, 1_000, answer="x"))
 
 
 def test_whichever_comes_first_the_sums_are_the_same():
