@@ -173,5 +173,4 @@ def test_rewards_before_and_after_their_requests_make_responses_and_unmake_them(
         print(f"\nreward written to score read: p50 {p50:.0f} ms, p99 {p99} ms of {len(lags)}, goal {SCORE_GOAL_MS} ms")
     assert lags[0] >= 0
     assert lags[-1] < PATIENT_MS
-    assert deployment.restarts() == 0
     deployment.settle()
