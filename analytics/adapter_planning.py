@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from analytics.adapter_uses import AdapterUses
+from analytics.adapter_versions import AdapterVersions, KnownRecord
 from analytics.adapters import PRIORITY_OF_CLASS, AdapterRecord, should_keep
 from analytics.budget import Budget, shares
 from analytics.commands import Allowance, Draft, Issuer
@@ -29,7 +30,7 @@ from analytics.replicas import Fleet, Ready
 from analytics.stores import MapStore
 from analytics.worth import Worth
 from schemas import Adapter, Announcement, Pattern, WarmupOutcome, encode
-from schemas.canonical import adapter_key, adapter_name, bucket
+from schemas.canonical import adapter_name, bucket
 from schemas.warmup_command import Action, Qos
 
 TRIGGER_ANNOUNCED = "announced"
@@ -44,31 +45,6 @@ USES_KEPT_MS = 3_600_000
 _SETTLE_MS = 5_000
 """What was loaded so shortly before a sample may not be in it yet. Samples come in real seconds: it is not scaled."""
 _ADAPTER = "adapter:"
-
-
-class KnownRecord(Record, frozen=True, array_like=True):
-    """An announced version of an adapter as it is kept.
-
-    Attributes:
-        announcement: its id, so that a withdrawal finds it.
-        replaces: the version that it ends; empty where there is none.
-        from_ms: event time from which it is the one that requests name.
-    """
-
-    announcement: str
-    scope: str
-    name: str
-    version: str
-    replaces: str
-    from_ms: int
-    rank: int | None
-    sha256: str | None
-    source: str | None
-
-    @property
-    def key(self) -> str:
-        """Its target key."""
-        return adapter_key(self.name, self.version)
 
 
 class ToldRecord(Record, frozen=True, array_like=True):
@@ -104,47 +80,25 @@ class AdapterPlanner:
         self._fleet = fleet
         self._budget = Budget(Section(store, "db"))
         self._issuer = Issuer(pool, memory, self._budget)
-        self._records = Section(store, "dr")
         self._tellings = Section(store, "dt")
         self._uses = AdapterUses(config.scaled_pane_ms, config.scaled(USES_KEPT_MS), Section(store, "du"))
-        self._known: dict[str, KnownRecord] = {}
-        self._versions: dict[tuple[str, str], list[KnownRecord]] = {}
+        self._versions = AdapterVersions(Section(store, "dr"))
         self._told: dict[tuple[str, str], int] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._known or self._uses or self._budget or self._told)
+        return bool(self._versions or self._uses or self._budget or self._told)
 
     def busy(self, at_ms: int) -> bool:
         """Whether a later tick may have something to do, though nothing more is heard."""
         linger_ms = self._config.scaled(LINGER_MS)
-        return bool(self._uses) or any(at_ms < known.from_ms + linger_ms for known in self._known.values())
+        return bool(self._uses) or any(at_ms < known.from_ms + linger_ms for known in self._versions)
 
     # What it hears
 
     def on_announcement(self, message: Announcement) -> None:
         """Takes a new version of an adapter, or one back; other kinds are not its business."""
-        if message.kind != "adapter":
-            return
-        if message.deleted:
-            if message.announcement_id in self._known:
-                self._drop(self._known[message.announcement_id])
-            return
-        if message.announcement_id in self._known:
-            return
-        record = KnownRecord(
-            1,
-            message.announcement_id,
-            message.scope,
-            message.name,
-            message.version,
-            message.replaces or "",
-            message.at_ms,
-            message.rank,
-            message.sha256,
-            message.source,
-        )
-        self._hold(record)
-        self._records.put(path(record.announcement), pack(record))
+        if message.kind == "adapter":
+            self._versions.on_announcement(message)
 
     def on_partial(self, partial: Partial, before: Partial) -> None:
         """Counts a revision of a pane's totals of dimension `adapter`."""
@@ -155,8 +109,7 @@ class AdapterPlanner:
         """Takes an outcome if it is of an adapter, and says whether it was."""
         if not outcome.target_key.startswith(_ADAPTER):
             return False
-        # What was unloaded ends with its outcome.
-        stay_ms = 0 if outcome.action == "unload" else self.stay_ms(outcome.scope, policy)
+        stay_ms = self.stay_ms(outcome.scope, policy)
         self._budget.refund(outcome.scope, self._memory.on_outcome(outcome, mark, stay_ms))
         return True
 
@@ -174,7 +127,7 @@ class AdapterPlanner:
             told = unpack(blob, ToldRecord)
             self._told[told.scope, told.adapter] = told.bucket
         else:
-            self._hold(unpack(blob, KnownRecord))
+            self._versions.restore(blob)
 
     # What it does
 
@@ -185,9 +138,7 @@ class AdapterPlanner:
         for name in [name for name in self._told if name not in used]:
             del self._told[name]
             self._tellings.remove(path(*name))
-        long_ago_ms = at_ms - self._config.scaled(USES_KEPT_MS)
-        for old in [known for known in self._known.values() if self._replaced_ms(known) <= long_ago_ms]:
-            self._drop(old)
+        self._versions.forget(at_ms - self._config.scaled(USES_KEPT_MS))
 
     def plan(self, at_ms: int, ready: Ready, policy: PolicyBook) -> list[bytes]:
         """COMMAND envelopes of what to load and unload now, and INSIGHT envelopes of adapters asked for often.
@@ -197,7 +148,7 @@ class AdapterPlanner:
         out = self._tell_rates(at_ms, policy)
         if not ready.names:
             return out
-        share = shares({known.scope for known in self._known.values()}, policy)
+        share = shares(self._versions.scopes, policy)
         wishes = sorted(
             self._wishes(at_ms, policy),
             key=lambda wish: (-self._priority(wish.known.scope, policy), -wish.priority.raw, wish.known.announcement),
@@ -210,7 +161,7 @@ class AdapterPlanner:
 
     def record(self, known: KnownRecord, policy: PolicyBook) -> AdapterRecord:
         """The spec's record of a version."""
-        uses_ms = self._uses.last_two_ms(known.scope, *self._names(known))
+        uses_ms = self._uses.last_two_ms(known.scope, *known.asked_as)
         return AdapterRecord(
             adapter_name=known.name,
             rank=known.rank,
@@ -244,11 +195,11 @@ class AdapterPlanner:
         return out
 
     def _wishes(self, at_ms: int, policy: PolicyBook) -> Iterator[_Wish]:
-        for known in self._known.values():
+        for known in self._versions:
             scope = known.scope
-            if not policy.adapter(scope).enabled or policy.frozen(scope) or self._replaced_ms(known) <= at_ms:
+            if not policy.adapter(scope).enabled or policy.frozen(scope) or self._versions.replaced_ms(known) <= at_ms:
                 continue
-            names = self._names(known)
+            names = known.asked_as
             uses = sum(self._uses.in_minute(scope, name, at_ms) for name in names)
             lead_ms = self._config.scaled(policy.schedule(scope).adapter_lead_ms)
             soon = known.from_ms - lead_ms <= at_ms < known.from_ms + self._config.scaled(LINGER_MS)
@@ -293,13 +244,13 @@ class AdapterPlanner:
         """Of the adapters on a full replica, the longest unused one that need not stay and may go."""
         listed = set(self._fleet.adapters(replica))
         found = []
-        for known in self._known.values():
+        for known in self._versions:
             scope = known.scope
             held = (known.name, known.version) in listed
             if not held or known.key == wanted.key or not policy.adapter(scope).unload or policy.frozen(scope):
                 continue
             names = (adapter_name(known.name, known.version),)
-            replaced = self._replaced_ms(known) <= at_ms
+            replaced = self._versions.replaced_ms(known) <= at_ms
             uses_ms = self._uses.last_two_ms(scope, *names)
             recent = any(self._uses.in_minute(scope, name, at_ms) for name in names)
             if recent or (not replaced and should_keep(uses_ms, self._priority(scope, policy))):
@@ -323,7 +274,7 @@ class AdapterPlanner:
         repeat_ms = config.scaled(adapter.repeat_ms)
         target, now, attempt = self._memory.get(scope, known.key), bucket(at_ms, repeat_ms), 1
         if target is not None:
-            if target.live(at_ms) or target.bucket >= now:
+            if target.live(at_ms) or target.bucket >= now or target.rests_until_ms > at_ms:
                 return None
             attempt = target.next_attempt(now, at_ms)
         qos: Qos = plan.qos  # type: ignore[assignment]
@@ -352,18 +303,6 @@ class AdapterPlanner:
 
     # What it knows
 
-    def _hold(self, known: KnownRecord) -> None:
-        self._known[known.announcement] = known
-        self._versions.setdefault((known.scope, known.name), []).append(known)
-
-    def _drop(self, known: KnownRecord) -> None:
-        del self._known[known.announcement]
-        self._records.remove(path(known.announcement))
-        versions = self._versions[known.scope, known.name]
-        versions.remove(known)
-        if not versions:
-            del self._versions[known.scope, known.name]
-
     def _holds(self, known: KnownRecord, replica: str, at_ms: int, ready: Ready, policy: PolicyBook) -> bool:
         if (known.name, known.version) in self._fleet.adapters(replica):
             return True
@@ -372,16 +311,6 @@ class AdapterPlanner:
             return False
         loaded_ms = target.resident_until(replica, ready.mark_of(replica)) - self.stay_ms(known.scope, policy)
         return not self._fleet.tells_adapters(replica) or loaded_ms + _SETTLE_MS > self._fleet.sampled_ms(replica)
-
-    def _names(self, known: KnownRecord) -> tuple[str, ...]:
-        """What requests call a version, and what they called the one that it replaces."""
-        replaced = (adapter_name(known.name, known.replaces),) if known.replaces else ()
-        return (adapter_name(known.name, known.version), *replaced)
-
-    def _replaced_ms(self, known: KnownRecord) -> float:
-        """Event time from which another version stands for this one; infinite where none is announced."""
-        others = self._versions[known.scope, known.name]
-        return min((other.from_ms for other in others if other.replaces == known.version), default=math.inf)
 
     def _priority(self, scope: str, policy: PolicyBook) -> float:
         told = policy.adapter(scope).priority

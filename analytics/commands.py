@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -163,7 +164,8 @@ class Issuer:
             target=prefix_target(*draft.source) if isinstance(draft.source, tuple) else draft.source,
             target_key=draft.key,
             action=draft.action,
-            content_version=draft.content_version,
+            # msgspec leaves a default out by identity: equal commands must have equal bytes.
+            content_version=sys.intern(draft.content_version),
             replicas=Replicas(min=1, max=draft.copies, names=draft.names or None),
             priority=priority,
             qos=draft.qos,

@@ -85,7 +85,7 @@ class PatternPlanner:
         repeat_ms = config.scaled(plan.prefix_repeat_ms)
         target, now, attempt = self._memory.get(scope, key), bucket(at_ms, repeat_ms), 1
         if target is not None:
-            if target.live(at_ms) or target.bucket >= now:
+            if target.live(at_ms) or target.bucket >= now or target.rests_until_ms > at_ms:
                 return None
             attempt = target.next_attempt(now, at_ms)
         missing = self._missing(found, at_ms + config.scaled(plan.lead_ms), ready)

@@ -14,7 +14,7 @@ from analytics.envelopes import KeyCount, Partial, Tag, seal
 from analytics.patterns import fnv1a32
 from analytics.records import Section
 from analytics.stores import MemoryMapStore
-from schemas import Adapter, Announcement, Pattern, ReplicaSample, ResidentAdapter, encode
+from schemas import Adapter, Announcement, OutcomeReason, Pattern, ReplicaSample, ResidentAdapter, encode
 from schemas.announcement import announcement_id
 from tests.analytics.test_planning import T0, TICK, Drive, book, outcome, partial
 
@@ -219,6 +219,17 @@ def test_nothing_is_unloaded_that_may_or_must_stay_and_a_full_replica_gets_no_lo
         drive.control(announced(name))
     used(drive, {"new@3": 9})
     assert tick(drive, sample("r1", T0, "old@3")) == []
+
+
+def test_an_adapter_that_is_not_where_it_was_announced_rests_before_it_is_tried_again() -> None:
+    drive = Drive(policy=book(adapter={"repeat_ms": 1_000, "resident_ms": 20_000}))
+    drive.control(announced())
+    used(drive, {"support@3": 9})
+    (command,) = tick(drive, sample("r1", T0, "other@1"))
+    drive.control(outcome(command, "r1", drive.now, "failed", OutcomeReason.ADAPTER_MISSING))
+    assert tick(drive, sample("r1", drive.now + 9_000, "other@1"), ms=15_000) == []
+    (again,) = tick(drive, sample("r1", drive.now + 3_000, "other@1"), ms=8_000)
+    assert again.command_id != command.command_id
 
 
 def test_a_held_out_adapter_s_command_says_so() -> None:

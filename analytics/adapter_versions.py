@@ -1,0 +1,109 @@
+"""The announced versions of adapters: what may be loaded, from when on, and which version stands for which."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from analytics.records import Record, Section, pack, path, unpack
+from schemas import Announcement
+from schemas.canonical import adapter_key, adapter_name
+
+
+class KnownRecord(Record, frozen=True, array_like=True):
+    """An announced version of an adapter as it is kept.
+
+    Attributes:
+        announcement: its id, so that a withdrawal finds it.
+        replaces: the version that it ends; empty where there is none.
+        from_ms: event time from which it is the one that requests name.
+    """
+
+    announcement: str
+    scope: str
+    name: str
+    version: str
+    replaces: str
+    from_ms: int
+    rank: int | None
+    sha256: str | None
+    source: str | None
+
+    @property
+    def key(self) -> str:
+        """Its target key."""
+        return adapter_key(self.name, self.version)
+
+    @property
+    def asked_as(self) -> tuple[str, ...]:
+        """What requests call it, and what they called the version that it replaces."""
+        replaced = (adapter_name(self.name, self.replaces),) if self.replaces else ()
+        return (adapter_name(self.name, self.version), *replaced)
+
+
+class AdapterVersions:
+    """Versions of every scope in one pool, by announcement."""
+
+    def __init__(self, store: Section) -> None:
+        self._store = store
+        self._known: dict[str, KnownRecord] = {}
+        self._named: dict[tuple[str, str], list[KnownRecord]] = {}
+
+    def __iter__(self) -> Iterator[KnownRecord]:
+        return iter(self._known.values())
+
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """Scopes that have announced an adapter."""
+        return frozenset(known.scope for known in self)
+
+    def on_announcement(self, message: Announcement) -> None:
+        """Takes a new version, or one back."""
+        held = self._known.get(message.announcement_id)
+        if message.deleted and held is not None:
+            self._drop(held)
+        if message.deleted or held is not None:
+            return
+        record = KnownRecord(
+            1,
+            message.announcement_id,
+            message.scope,
+            message.name,
+            message.version,
+            message.replaces or "",
+            message.at_ms,
+            message.rank,
+            message.sha256,
+            message.source,
+        )
+        self._hold(record)
+        self._store.put(path(record.announcement), pack(record))
+
+    def replaced_ms(self, known: KnownRecord) -> float:
+        """Event time from which another version stands for this one; infinite where none is announced."""
+        others = self._named[known.scope, known.name]
+        return min((other.from_ms for other in others if other.replaces == known.version), default=math.inf)
+
+    def forget(self, before_ms: int) -> None:
+        """Drops what was replaced before a time."""
+        for old in [known for known in self if self.replaced_ms(known) <= before_ms]:
+            self._drop(old)
+
+    def restore(self, blob: bytes) -> None:
+        """Takes back one version."""
+        self._hold(unpack(blob, KnownRecord))
+
+    def _hold(self, known: KnownRecord) -> None:
+        self._known[known.announcement] = known
+        self._named.setdefault((known.scope, known.name), []).append(known)
+
+    def _drop(self, known: KnownRecord) -> None:
+        del self._known[known.announcement]
+        self._store.remove(path(known.announcement))
+        named = self._named[known.scope, known.name]
+        named.remove(known)
+        if not named:
+            del self._named[known.scope, known.name]
