@@ -95,7 +95,7 @@ class AnswerPlanner:
         ]
 
     def review(self, at_ms: int, policy: PolicyBook) -> tuple[list[Offer], int, int]:
-        """Looks at the judged answers of every scope's hot queries.
+        """Looks at the judged answers of every scope's hot queries, and whether policy still likes what is served.
 
         Returns:
             offers, how many answers were looked at, and how many of them are live or in the cache.
@@ -104,6 +104,8 @@ class AnswerPlanner:
         looked = suppressed = 0
         for scope, known in sorted(self._known.items()):
             score, plan = policy.score(scope), policy.plan(scope)
+            for query in [query for query, record in known.items() if record.served is not None]:
+                self.on_judged(scope, query, policy)
             if not plan.responses or policy.frozen(scope):
                 continue
             for query in self._queue.queries(scope):

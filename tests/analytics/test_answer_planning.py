@@ -250,6 +250,15 @@ def test_one_bad_judgement_does_not_count_where_policy_wants_more():
     assert [command.action for command in drive.reward(0.3, 3)] == ["invalidate"]
 
 
+def test_a_floor_that_policy_raises_holds_for_what_is_in_the_cache_already():
+    drive = Drive()
+    drive.hot(0.8)
+    body = {"reward_floor": 0.85}
+    drive.policy.apply(Policy(scope="s", section="score", writer="w", version=1, at_ms=1, body=body))
+    (gone,) = drive.responses(drive.run(20_000))
+    assert (gone.action, gone.reason.trigger) == ("invalidate", "bad_reward")
+
+
 def test_the_next_best_answer_takes_the_place_of_a_bad_one_when_that_is_out():
     drive = Drive()
     drive.hot()
