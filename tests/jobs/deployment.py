@@ -12,7 +12,17 @@ import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
 from jobs.settings import JobSettings
-from schemas import Accounting, DeadLetter, ReplicaSample, WarmupCommand, WarmupOutcome, WindowStats, encode
+from schemas import (
+    Accounting,
+    Cluster,
+    DeadLetter,
+    ReplicaSample,
+    WarmupCommand,
+    WarmupOutcome,
+    WindowStats,
+    decode,
+    encode,
+)
 from schemas.topics import (
     COMMANDS,
     DEAD_LETTERS,
@@ -58,6 +68,7 @@ class Outputs:
     commands: dict[str, WarmupCommand] = field(default_factory=dict)
     changed_commands: list[str] = field(default_factory=list)
     dead: dict[str, DeadLetter] = field(default_factory=dict)
+    clusters: list[Cluster] = field(default_factory=list)
     outcomes: dict[str, list[WarmupOutcome]] = field(default_factory=lambda: defaultdict(list))
 
     def fates(self) -> dict[str, int]:
@@ -95,6 +106,8 @@ class Outputs:
             shard = msgspec.json.decode(value, type=Accounting)
             if shard.shard not in self.accounting or shard.revision >= self.accounting[shard.shard].revision:
                 self.accounting[shard.shard] = shard
+        elif b'"schema":"cluster/1"' in value:
+            self.clusters.append(decode(value, Cluster))
         elif b'"schema":"window_stats/1"' in value:
             stats = msgspec.json.decode(value, type=WindowStats)
             place = (stats.scope, stats.dimension, stats.shard, stats.pane_start_ms)
