@@ -12,7 +12,7 @@ import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
@@ -79,9 +79,10 @@ def keys(model: type[BaseModel], prefix: str = "") -> list[str]:
     found = []
     for name, field in model.model_fields.items():
         found.append(prefix + name)
-        inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            found += keys(inner, f"{prefix}{name}.")
+        # A section, or a list of sections of one kind.
+        for inner in (field.annotation, *get_args(field.annotation)[:1]):
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                found += keys(inner, f"{prefix}{name}.")
     return found
 
 
@@ -89,7 +90,8 @@ def _sentences(tree: type[BaseModel], error: ValidationError, toml: Path) -> Ite
     for problem in error.errors(include_input=False, include_url=False):
         place = ".".join(str(part) for part in problem["loc"])
         if problem["type"] == "extra_forbidden":
-            yield f"{place}: unknown key{_nearest(place, keys(tree))}"
+            unnumbered = ".".join(part for part in problem["loc"] if isinstance(part, str))
+            yield f"{place}: unknown key{_nearest(unnumbered, keys(tree))}"
         else:
             yield f"{place or toml}: {problem['msg']}; see docs/configuration.md"
 

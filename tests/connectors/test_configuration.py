@@ -87,3 +87,17 @@ def test_a_process_leaves_the_sections_of_others_alone(toml: Path) -> None:
 
 def test_keys_lists_sections_and_fields() -> None:
     assert {"kafka", "kafka.bootstrap", "redis.url"} <= set(keys(Whole))
+
+
+def test_an_unknown_key_in_a_list_of_sections_names_the_nearest_known_one(toml: Path) -> None:
+    class One(Section):
+        timeout_ms: int = 1
+
+    class Many(Section):
+        sources: tuple[One, ...] = ()
+
+    toml.write_text("[[sources]]\ntimeout_ms = 2\n[[sources]]\ntimeout = 3\n")
+    with pytest.raises(
+        BrokenConfiguration, match=r"sources\.1\.timeout: unknown key; did you mean sources\.timeout_ms\?"
+    ):
+        load(Many, toml)
