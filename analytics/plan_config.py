@@ -73,6 +73,9 @@ class PlanConfig:
     reference_replicas: int = knob(
         4, "Ready replicas for which a focus names just `focus.keys` keys.", unit="replicas", low=1, high=10_000
     )
+    settle_ms: int = knob(
+        0, "How long after the end of a slide its totals may still arrive.", unit="ms", low=0, high=60_000
+    )
     redis_pool: str = knob(
         "",
         "The Redis pool whose planner sees the queries of all pools; empty: each pool looks for focus on its own.",
@@ -92,6 +95,11 @@ class PlanConfig:
     def scaled_pane_ms(self) -> int:
         """The pane as it passes; the planner reports its state once in each."""
         return self.scaled(self.pane_ms)
+
+    @property
+    def scaled_settle_ms(self) -> int:
+        """What `settle_ms` is under the time scale."""
+        return self.scaled(self.settle_ms) if self.settle_ms else 0
 
     def life_ms(self, policy_life_ms: int) -> int:
         """Life of a command whose policy says so much."""

@@ -183,7 +183,8 @@ class Planner:
         self._prompts.forget(at_ms)
         self._share()
         self._embeddings.shrink()
-        report = at_ms // self._config.scaled_pane_ms > self._reported_ms // self._config.scaled_pane_ms
+        pane_ms, settle_ms = self._config.scaled_pane_ms, self._config.scaled_settle_ms
+        report = (at_ms - settle_ms) // pane_ms > (self._reported_ms - settle_ms) // pane_ms
         behind = self._behind(at_ms, wall_ms, policy)
         if not behind:
             out += self._prepare(at_ms, policy)
@@ -416,7 +417,7 @@ class Planner:
         return [self._issuer.command(draft, at_ms, "fast", priority, policy)]
 
     def _judge(self, at_ms: int, ready_replicas: int, policy: PolicyBook) -> list[bytes]:
-        ended = at_ms // self._window.minute_ms - 1
+        ended = (at_ms - self._config.scaled_settle_ms) // self._window.minute_ms - 1
         out: list[bytes] = []
         first = self._judged + 1 if self._judged >= 0 else ended
         for minute in range(max(first, ended - MINUTES_KEPT + 1), ended + 1):

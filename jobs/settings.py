@@ -29,6 +29,9 @@ if TYPE_CHECKING:  # imported by the builders: the command line reads settings w
     from jobs.embedding import EmbedConfig
 
 Fingerprint = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
+SLIDE_SPREAD = 0.08
+"""Part of a pane. All shards at once would hold back what is asked for in the meantime by a third of a second; the
+spread is a little less than a tick, so that the next tick of the planner knows the whole slide."""
 MAX_PARALLELISM = 720
 """Key groups of every operator, fixed for ever: another number makes every savepoint unreadable."""
 
@@ -281,8 +284,14 @@ class JobSettings(BaseModel):
             pane_ms=self.warmup.pane_ms,
             redis_pool=self.redis.pool_key,
             reward_life_ms=self.warmup.reward_memory_ms,
+            settle_ms=round(self.warmup.pane_ms * SLIDE_SPREAD),
             time_scale=self.time_scale,
         )
+
+    @property
+    def slide_spread_ms(self) -> int:
+        """Over how much event time the shards' work at the end of a slide is spread, scaled."""
+        return self.scaled(round(self.warmup.pane_ms * SLIDE_SPREAD))
 
     def policy_defaults(self) -> PolicyDefaults:
         """What holds where no policy says otherwise."""

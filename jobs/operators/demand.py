@@ -33,6 +33,7 @@ class DemandOperator(KeyedBroadcastProcessFunction):  # type: ignore[misc]  # un
         """Opens state; live shards are caches of it."""
         settings = JobSettings.from_json(self._settings)
         self._config = settings.demand()
+        self._spread_ms = settings.slide_spread_ms
         self._marker = Marker(settings.warmup.shards)
         self._marker_state = open_marker(runtime_context)
         self._store = open_log_store(runtime_context, self._config.logs)
@@ -55,19 +56,28 @@ class DemandOperator(KeyedBroadcastProcessFunction):  # type: ignore[misc]  # un
         demand = self._shard(key)
         timers = ctx.timer_service()
         out = demand.on_fact(value, event_time_ms(timers), self._policies.book(ctx))
-        self._alarms.arm(key, demand.next_timer_ms, timers)
+        self._arm(key, demand, timers)
         return out
 
     def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext) -> Sequence[bytes]:
         """A slide of the current shard has ended."""
         key = int(ctx.get_current_key())
         demand = self._shard(key)
-        if not Alarms.due(timestamp, demand.next_timer_ms):
+        at_ms = timestamp - self._delay_ms(key)
+        if not Alarms.due(at_ms, demand.next_timer_ms):
             return ()
-        out = demand.on_timer(timestamp, self._policies.book(ctx))
+        out = demand.on_timer(at_ms, self._policies.book(ctx))
         self._tallies.tell(key, demand.counters)
-        self._alarms.arm(key, demand.next_timer_ms, ctx.timer_service())
+        self._arm(key, demand, ctx.timer_service())
         return out
+
+    def _arm(self, shard: int, demand: Demand, timers: Any) -> None:
+        due_ms = demand.next_timer_ms
+        self._alarms.arm(shard, None if due_ms is None else due_ms + self._delay_ms(shard), timers)
+
+    def _delay_ms(self, shard: int) -> int:
+        """Each shard ends its slide a little later than the one before, so that no event waits for all of them."""
+        return self._spread_ms * shard // self._config.shards
 
     def process_broadcast_element(self, value: bytes, ctx: KeyedBroadcastProcessFunction.Context) -> Sequence[Any]:
         """One policy."""

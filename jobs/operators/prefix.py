@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pyflink.datastream import KeyedProcessFunction, RuntimeContext
 
@@ -27,6 +28,7 @@ class PrefixOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped bas
         """Opens state; live trees are caches of it."""
         settings = JobSettings.from_json(self._settings)
         self._config = settings.prefixes()
+        self._spread_ms = settings.slide_spread_ms
         self._marker = Marker(settings.warmup.shards)
         self._marker_state = open_marker(runtime_context)
         self._store = open_map_store(runtime_context)
@@ -45,17 +47,23 @@ class PrefixOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped bas
         scope = key_of(value)
         tree = self._tree(scope)
         tree.on_delta(open_as(value, PrefixDelta))
-        self._alarms.arm(scope, tree.next_timer_ms, ctx.timer_service())
+        self._arm(scope, tree, ctx.timer_service())
         return ()
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Sequence[bytes]:
         """A slide has ended: what is hot now."""
         scope = str(ctx.get_current_key())
         tree = self._tree(scope)
-        if not Alarms.due(timestamp, tree.next_timer_ms):
+        at_ms = timestamp - self._spread_ms
+        if not Alarms.due(at_ms, tree.next_timer_ms):
             return ()
-        out = tree.on_timer(timestamp)
-        self._alarms.arm(scope, tree.next_timer_ms, ctx.timer_service())
+        out = tree.on_timer(at_ms)
+        self._arm(scope, tree, ctx.timer_service())
         if tree.next_timer_ms is None:  # nothing is to come: a scope that went quiet must not stay in memory
             del self._live[scope]
         return out
+
+    def _arm(self, scope: str, tree: PrefixTree, timers: Any) -> None:
+        """A slide's last shard tells its chains this much after the slide's end."""
+        due_ms = tree.next_timer_ms
+        self._alarms.arm(scope, None if due_ms is None else due_ms + self._spread_ms, timers)

@@ -328,3 +328,25 @@ def test_alarms_set_a_timer_once_and_again_after_it_changed() -> None:
 
 def test_event_time_before_the_first_watermark_is_zero() -> None:
     assert event_time_ms(Context(Backend(), watermark_ms=-(2**63))) == 0
+
+
+def test_shards_end_a_slide_one_after_the_other_and_the_prefix_trees_after_all_of_them() -> None:
+    backend, due = Backend(), {}
+    operator = opened(DemandOperator(CONFIG), backend)
+    deltas = []
+    for fact in facts(300):
+        context = Context(backend, shard_of(fact), START_MS)
+        operator.process_element(fact, context)
+        due.update((shard_of(fact), at) for at in context.event_timers)
+    slide_ms, spread_ms = SETTINGS.warmup.pane_ms, SETTINGS.slide_spread_ms
+    assert 0 < spread_ms < SETTINGS.planning().scaled_tick_ms
+    assert {at // slide_ms for at in due.values()} == {START_MS // slide_ms + 1}
+    assert due == {shard: due[0] + spread_ms * shard // SETTINGS.warmup.shards for shard in sorted(due)}
+    assert due[0] % slide_ms == 0
+    for shard, at in due.items():
+        assert operator.on_timer(at - 1, Context(backend, shard, at - 1)) == ()
+        deltas += [e for e in operator.on_timer(at, Context(backend, shard, at)) if tag_of(e) == Tag.DELTA]
+    assert {open_as(each, PrefixDelta).at_ms for each in deltas} == {due[0]}
+    context = Context(backend, "default", max(due.values()))
+    opened(PrefixOperator(CONFIG), Backend()).process_element(deltas[0], context)
+    assert context.event_timers == [due[0] + spread_ms]
