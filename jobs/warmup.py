@@ -111,6 +111,8 @@ def environment(settings: JobSettings, parallelism: int | None) -> Any:
 
     configuration = Configuration()
     configuration.set_string("python.execution-mode", "thread")
+    # Shards end their slides one after the other (`JobSettings.slide_spread_ms`): event time must move in small steps.
+    configuration.set_string("pipeline.auto-watermark-interval", "50 ms")
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_max_parallelism(MAX_PARALLELISM)
     if parallelism is not None:
