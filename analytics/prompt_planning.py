@@ -31,6 +31,8 @@ MAX_PROMPTS = 1_000
 """Managed prompts that a scope has in a pool; producers name them."""
 QUIET_MS = 3_600_000
 """A scope whose managed prompts nobody used for so long draws none. Scaled."""
+UNUSED_MS = 30 * DAY_MS
+"""A prompt that nobody used for so long leaves the pool. Scaled."""
 
 
 class LeadRecord(Record, frozen=True, array_like=True):
@@ -129,8 +131,10 @@ class PromptPlanner:
             self._learn(LeadRecord(1, use.scope, use.prompt, use.root, use.hashes, use.tokens, use.roles))
 
     def forget(self, at_ms: int) -> None:
-        """Drops versions that were replaced, and scopes that are quiet."""
+        """Drops versions that were replaced, prompts that nobody uses any more, and scopes that are quiet."""
         self._recent.forget(at_ms)
+        for unused in self._prompts.unused_since(at_ms - self._config.scaled(UNUSED_MS)):
+            self._remove(*unused)
         for (scope, prompt), end_ms in list(self._end.items()):
             if end_ms <= at_ms:
                 self._remove(scope, prompt)

@@ -133,6 +133,15 @@ class PromptPool:
         best = heapq.nsmallest(count, ((-hotness, prompt) for hotness, prompt in found))
         return [(prompt, -minus) for minus, prompt in best]
 
+    def unused_since(self, before_ms: int) -> list[tuple[str, str]]:
+        """Scope and id of the prompts whose last use was before a time."""
+        return [
+            (scope, prompt)
+            for scope, prompts in self._held.items()
+            for prompt, record in prompts.items()
+            if record.used_ms < before_ms
+        ]
+
     def remove(self, scope: str, prompt: str) -> None:
         """Takes a prompt out of the pool; harmless when it is not there."""
         held = self._held.get(scope, {})

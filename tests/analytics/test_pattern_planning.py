@@ -245,6 +245,15 @@ def test_a_version_stays_when_the_one_that_was_to_replace_it_is_taken_back() -> 
     assert drive.planner._prompts._prompts.hottest("s", 9, drive.now) == [("faq@7", 1.5)]
 
 
+def test_a_prompt_that_nobody_used_for_thirty_days_leaves_the_pool() -> None:
+    drive = Drive()
+    drive.hear(use("faq@3", "sys", at=T0 - 31 * 86_400_000))
+    drive.hear(use("desk@1", "sys", at=T0))
+    drive.run(TICK)
+    assert [prompt for prompt, _ in drive.planner._prompts._prompts.hottest("s", 9, drive.now)] == ["desk@1"]
+    assert not [key for key in drive.store.records if key.startswith("ml") and "faq" in key]
+
+
 def test_prompts_are_off_where_policy_says_so() -> None:
     drive = ready(Drive(policy=book(prompt={"enabled": False})), "r1")
     drive.hear(use("faq@3", "sys"))

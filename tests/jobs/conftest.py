@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from connectors.settings import EncoderSettings, KafkaSettings, RedisSettings
-from jobs.settings import JobSettings, WarmupSettings
+from jobs.settings import JobSettings, ScopeSettings, WarmupSettings
 from stoker.stack.paths import StateFolder
 from stoker.stack.topics import create_topics
 from tests.jobs.deployment import AHEAD_MS, LATENESS_MS, Deployment, bound_future_stamps
 
 TIME_SCALE = 10.0
 PREFIX = "jobs-"
+WATCHED = "watched"
+"""The tenant whose sessions and managed prompts are looked at, and its scope."""
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +29,13 @@ def job_settings(kafka_bootstrap: str, redis_url: str, encoder_model: Path) -> J
         redis=RedisSettings(url=redis_url),
         encoder=EncoderSettings(model=encoder_model),
         time_scale=TIME_SCALE,
-        warmup=WarmupSettings(idle_ms=2_000, lateness_ms=round(LATENESS_MS * TIME_SCALE)),
+        scopes=ScopeSettings(tenants={WATCHED: WATCHED}),
+        warmup=WarmupSettings(
+            idle_ms=2_000,
+            lateness_ms=round(LATENESS_MS * TIME_SCALE),
+            pattern_scopes=frozenset({WATCHED}),
+            prompt_scopes=frozenset({WATCHED}),
+        ),
     )
 
 
