@@ -145,6 +145,7 @@ def _chained(first: tuple[int, bytes], rest: Iterator[tuple[int, bytes]]) -> Ite
 def _read_events(lines: Iterator[tuple[int, bytes]], traffic: Traffic) -> None:
     decode = Reader(RequestEvent).decode
     known: dict[tuple[str, str, int], Asked] = {}
+    kept: dict[Segment, Segment] = {}
     failed: set[tuple[str, str, int]] = set()
     for number, line in lines:
         try:
@@ -156,6 +157,9 @@ def _read_events(lines: Iterator[tuple[int, bytes]], traffic: Traffic) -> None:
         if event.origin in LEFT_OUT or event.status >= 400:
             failed.add(name)
             continue
+        # Texts are of no use here, and what prompts share is held once.
+        segments = tuple(kept.setdefault(segment, segment) for segment in event.segments)
+        event = msgspec.structs.replace(event, query=None, segments=segments)
         asked = known.get(name)
         if asked is None:
             asked = known[name] = Asked(event, event.occurred_at_ms, event.replica or ANY_REPLICA, 0)

@@ -228,6 +228,10 @@ def _terms(found: Waterfall, question: Question) -> Text:
     measured = ""
     if found.measured_share is not None:
         measured = f" The engines measured {found.measured_share:.1%}; simulated LRU finds {found.lru_share:.1%}."
+        if abs(found.measured_share - found.lru_share) > ADOPT_POINTS / 100:
+            measured += (
+                " They differ by more than the gain that matters: capacity or block size are not the engines' own."
+            )
     size = f"{caches} of {count(found.capacity_tokens)} tokens in blocks of {found.block_tokens}{origin}"
     warmed = f"{found.simulated.commands:,} warm-ups, {count(found.simulated.spent_tokens)} tokens"
     return Text(

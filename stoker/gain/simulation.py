@@ -1,6 +1,6 @@
 """What Stoker would have done with this traffic: the job's decisions, and an LRU cache for every replica they act on.
 
-The replicas are known to the planner from samples, once a second; commands are applied when they are issued, evictions
+The replicas are known to the planner from samples; commands are applied when they are issued, evictions
 of what was warmed are reported as an engine with KV events would; nobody is held out. A warm-up computes what of its
 prefix is missing there and costs so many tokens of prefill, or, with a host tier, moves them from there and computes
 nothing. What is not simulated: prefill takes no time, and a request's routing is what it was.
@@ -23,7 +23,9 @@ from stoker.gain.asked import ANY_REPLICA, Asked, Traffic, runs_of
 from stoker.local_job import LocalJob
 
 STEP_MS = 1_000
-"""How often replicas are sampled and event time goes on; the planner's own tick."""
+"""How often event time goes on and losses are reported; the planner's own tick."""
+SAMPLE_MS = 5_000
+"""How often replicas are sampled: often enough for the planner to take them as ready."""
 START_MS = 600_000
 """Traces begin at 0; event time needs a past."""
 INCARNATION = "simulated"
@@ -83,6 +85,7 @@ class Simulation:
         self._replicas: dict[tuple[str, str], _Replica] = defaultdict(lambda: _Replica(LruCache(capacity_blocks)))
         self._shift_ms = max(0, START_MS - traffic.requests[0].arrived_ms)
         self._now_ms = self._traffic.requests[0].arrived_ms + self._shift_ms
+        self._sample_ms = self._now_ms
         self._found_blocks = self._commands = self._spent_blocks = 0
         for request in traffic.requests:
             self._replicas[request.cache]
@@ -98,19 +101,26 @@ class Simulation:
         return Simulated(self._found_blocks, self._commands, self._spent_blocks * self._block_tokens)
 
     def _step(self) -> None:
+        self._job.advance(self._now_ms)
         for (pool, name), replica in self._replicas.items():
-            sample = ReplicaSample(
-                replica=name,
-                pool=pool,
-                incarnation=INCARNATION,
-                sampled_at_ms=self._now_ms,
-                state="ready",
-                block_tokens=self._block_tokens,
-            )
-            self._job.on_record(encode(sample), self._now_ms)
+            if self._now_ms >= self._sample_ms:
+                self._sample(pool, name)
             self._report_lost(pool, name, replica)
+        if self._now_ms >= self._sample_ms:
+            self._sample_ms = self._now_ms + SAMPLE_MS
         self._apply()
         self._job.topics.insights.clear()
+
+    def _sample(self, pool: str, name: str) -> None:
+        sample = ReplicaSample(
+            replica=name,
+            pool=pool,
+            incarnation=INCARNATION,
+            sampled_at_ms=self._now_ms,
+            state="ready",
+            block_tokens=self._block_tokens,
+        )
+        self._job.on_record(encode(sample), self._now_ms)
 
     def _tell(self, request: Asked) -> None:
         """The event as it would have come: the second phase adds nothing here."""
