@@ -14,6 +14,10 @@ from connectors.redis.base import Vector
 from schemas.canonical import h128, query_sha256
 
 Put = Literal["applied", "resident", "revoked"]
+SAME_QUERY_DISTANCE = 0.01
+"""Equal texts have equal vectors, but for rounding."""
+NEAR_LOOKED_AT = 50
+"""Entries within that distance that are looked at for one of the very query."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,11 @@ class HeldAnswer:
     def response_sha256(self) -> str:
         """Identity of its answer's text."""
         return h128(self.response)
+
+    @property
+    def query_sha256(self) -> str:
+        """Identity of its query."""
+        return query_sha256(self.prompt)
 
     @property
     def ours(self) -> bool:

@@ -12,18 +12,15 @@ from redis import exceptions
 from connectors.redis.base import Vector
 from connectors.redis.client import lua, sorted_faults
 from connectors.redis.keys import is_semantic_cache, revoked_key, semantic_cache_name
-from connectors.redis.semantic import Answer, CacheName, HeldAnswer, Put
+from connectors.redis.semantic import NEAR_LOOKED_AT, SAME_QUERY_DISTANCE, Answer, CacheName, HeldAnswer, Put
 from connectors.redis.semantic_layout import END, READ_FIELDS, TAGS, entry_of, held_of, index_arguments
 from connectors.redis.vectors import vector_bytes
-from schemas.canonical import h128, query_sha256
+from schemas.canonical import h128
 from schemas.errors import RefusedCommand
 
 REVOKED_MS = 24 * 3_600_000
 """Far longer than a command can wait."""
-SAME_QUERY_DISTANCE = 0.01
-"""Equal texts have equal vectors, but for rounding."""
 MOST_FOUND = 1_000
-NEAR_LOOKED_AT = 50
 
 
 def _absent(fault: exceptions.ResponseError) -> bool:
@@ -101,7 +98,7 @@ class RedisSemanticCache:
         held = {entry.key: entry for entry in await self.find(name, query)}
         if vector is not None:
             near = await self.nearest(name, vector, SAME_QUERY_DISTANCE, NEAR_LOOKED_AT)
-            held |= {entry.key: entry for entry in near if query_sha256(entry.prompt) == query}
+            held |= {entry.key: entry for entry in near if entry.query_sha256 == query}
         bad = [key for key, entry in held.items() if response_sha256 in (None, entry.response_sha256)]
         if not bad:
             return 0

@@ -9,11 +9,11 @@ import numpy as np
 from connectors.redis.base import Vector
 from connectors.redis.fake import MemoryStore
 from connectors.redis.keys import is_semantic_cache, revoked_key, semantic_cache_name
-from connectors.redis.semantic import Answer, CacheName, HeldAnswer, Put
-from connectors.redis.semantic_cache import REVOKED_MS, SAME_QUERY_DISTANCE
+from connectors.redis.semantic import SAME_QUERY_DISTANCE, Answer, CacheName, HeldAnswer, Put
+from connectors.redis.semantic_cache import REVOKED_MS
 from connectors.redis.semantic_layout import DECIDED, END, entry_of, held_of
 from connectors.redis.vectors import vector_of
-from schemas.canonical import h128, query_sha256
+from schemas.canonical import h128
 from schemas.errors import RefusedCommand
 
 
@@ -85,7 +85,7 @@ class MemorySemanticCache:
         held = {entry.key: entry for entry in await self.find(name, query)}
         if vector is not None:
             near = await self.nearest(name, vector, SAME_QUERY_DISTANCE, len(self._store.values))
-            held |= {entry.key: entry for entry in near if query_sha256(entry.prompt) == query}
+            held |= {entry.key: entry for entry in near if entry.query_sha256 == query}
         bad = [key for key, entry in held.items() if response_sha256 in (None, entry.response_sha256)]
         return sum(self._store.drop(key) for key in bad)
 

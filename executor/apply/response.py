@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from connectors.redis.base import AsyncBlobs, AsyncVectors, Vector
-from connectors.redis.semantic import Answer, CacheName, SemanticCache
+from connectors.redis.semantic import NEAR_LOOKED_AT, SAME_QUERY_DISTANCE, Answer, CacheName, SemanticCache
 from executor.apply.content import StoreFault
 from executor.outcomes import Ending
 from schemas import OutcomeReason, PoisonMessage, RefusedCommand, Response, TransientFault, WarmupCommand
@@ -96,10 +96,12 @@ class ResponseApplier:
         return await self._written(name, answer)
 
     async def _written(self, name: CacheName, answer: Answer) -> Ending:
+        size = len(answer.prompt.encode()) + len(answer.response.encode()) + answer.vector.nbytes
+        if await self._served_already(name, answer):
+            return Ending("resident", OutcomeReason.ALREADY_RESIDENT, bytes=size)
         written = await self.cache.put(name, answer)
         if written == "revoked":
             return Ending("skipped", OutcomeReason.REVOKED)
-        size = len(answer.prompt.encode()) + len(answer.response.encode()) + answer.vector.nbytes
         held = [entry for entry in await self.cache.find(name, answer.query_sha256) if entry.same_place(answer)]
         if not held:
             return Ending("applied", OutcomeReason.UNVERIFIED, error="the entry could not be found in the index")
@@ -108,6 +110,14 @@ class ResponseApplier:
         if not any(entry.response == answer.response and entry.until_ms == answer.until_ms for entry in held):
             return Ending("applied", OutcomeReason.UNVERIFIED, error="another writer replaced the entry at once")
         return Ending("applied", OutcomeReason.DONE, bytes=size)
+
+    async def _served_already(self, name: CacheName, answer: Answer) -> bool:
+        """Whether the gateway has put this very answer there itself: its hits are not ours to claim."""
+        near = await self.cache.nearest(name, answer.vector, SAME_QUERY_DISTANCE, NEAR_LOOKED_AT)
+        return any(
+            not entry.ours and entry.query_sha256 == answer.query_sha256 and entry.response == answer.response
+            for entry in near
+        )
 
     async def _vector(self, name: CacheName, query: str) -> Vector | None:
         return (await self.vectors.get(name.scope, name.fingerprint, [query])).get(query)

@@ -10,6 +10,7 @@ import pytest
 
 from connectors.redis.keys import blob_key
 from connectors.redis.semantic import Answer, CacheName
+from connectors.redis.semantic_layout import entry_of
 from executor import sweeper
 from executor.apply.response import ResponseApplier
 from executor.ports import wall_clock_ms
@@ -62,6 +63,19 @@ async def test_an_answer_is_put_where_a_gateway_finds_it(world) -> None:
     again = answer(world, "where is my card?", "In your letter box.")
     world.send(again)
     assert (await world.outcome(again)).status == "resident"
+
+
+async def test_an_answer_that_the_gateway_has_put_there_itself_is_not_claimed(world) -> None:
+    await world.start()
+    same, other = answer(world, "q", "a"), answer(world, "r", "b")
+    for query, response in (("q", "a"), ("r", "another")):
+        entry = entry_of(NAME, Answer(query, response, VECTOR, 0, 0, ""), 0)
+        own = {name: value for name, value in entry.fields.items() if name in ("prompt", "response", "prompt_vector")}
+        world.store.write(f"{entry.key.rpartition(':')[0]}:{h128(query)}", own, 60_000)
+    world.send(same, other)
+    assert ((o := await world.outcome(same)).status, o.reason) == ("resident", "already_resident")
+    assert await world.answers.find(NAME, query_sha256("q")) == []
+    assert (await world.outcome(other)).status == "applied", "the gateway's answer is another one"
 
 
 async def test_a_held_out_answer_is_not_put_there(world) -> None:
@@ -166,6 +180,9 @@ class Stubborn:
         return self.written
 
     async def find(self, _name: Any, _query: str) -> list[Any]:
+        return []
+
+    async def nearest(self, *_: Any) -> list[Any]:
         return []
 
     async def sweep(self, _now_ms: int) -> int:
