@@ -1,8 +1,8 @@
 """Prefix linter: templates whose prompts part early although the same text follows (D11).
 
 Segment hashes are chained, so after the first segment that differs nothing is equal any more, whatever follows. What
-follows can still be recognised by its shape: a segment that has the same role and exactly as many tokens in most of the
-requests that parted is taken as the same text. Moving the segment that differs behind it would let it be cached.
+follows can still be recognised by its shape: a segment of the application that has the same role and exactly as many tokens
+in most of the requests that parted is taken as the same text. Moving the segment that differs behind it would let it be cached.
 Token blocks all have one shape, so of them only the place is told.
 """
 
@@ -23,7 +23,7 @@ ALIKE_SHARE = 0.5
 MIN_TOKENS = 16
 """Shorter segments are equally long by chance, and fill no block."""
 OWN_ROLES = frozenset({"user", "assistant"})
-"""A person's turn differs by nature; other roles are written by the application."""
+"""Turns of a conversation differ by nature, also those of one length; other roles are the application's."""
 
 
 class Part(NamedTuple):
@@ -95,7 +95,7 @@ def _divergence(template: str, group: list[Sequence[Part]], span_ms: int) -> Div
     place = (template, len(group), before[len(before) // 2], index, role, len(fresh) / len(group))
     if role == "block":
         return Divergence(*place, within=False, movable_tokens=None, freed_tokens_per_h=None)
-    within = role not in OWN_ROLES and _alike(fresh, index) > 0
+    within = _alike(fresh, index) > 0
     movable, step = 0, index if within else index + 1
     while tokens := _alike(fresh, step):
         movable += tokens
@@ -112,5 +112,6 @@ def _alike(fresh: list[Sequence[Part]], index: int) -> int:
     shapes = Counter((parts[index].role, parts[index].tokens) for parts in fresh if len(parts) > index + 1)
     if not shapes:
         return 0
-    (_, tokens), count = shapes.most_common(1)[0]
-    return tokens * count if tokens >= MIN_TOKENS and count >= ALIKE_SHARE * len(fresh) else 0
+    (role, tokens), count = shapes.most_common(1)[0]
+    same = role not in OWN_ROLES and tokens >= MIN_TOKENS and count >= ALIKE_SHARE * len(fresh)
+    return tokens * count if same else 0

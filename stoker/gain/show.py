@@ -54,18 +54,22 @@ def draw(found: Waterfall, question: Question, width: int) -> RenderableType:
 
 
 def verdict(found: Waterfall) -> Text:
-    """What to do."""
+    """What to do. A warm-up's prefill is off the users' way, and still has to be paid."""
     gain, price = found.gain_points, found.per_day(found.simulated.spent_tokens)
-    seen = f"{gain:+.1f} points, {count(found.share_per_day(gain / 100))} prefill tokens a day off the users' way"
+    freed = found.share_per_day(gain / 100)
+    seen = f"{gain:+.1f} points, {count(freed)} prefill tokens a day off the users' way for {count(price)} of warm-ups"
     if found.adopt:
-        return Text(f"Worth a trial in shadow mode: {seen}, for {count(price)} of warm-ups.", style="bold green")
+        more = "" if price <= freed else "; first tokens come sooner, prefill as a whole grows"
+        return Text(f"Worth a trial in shadow mode: {seen}{more}.", style="bold green")
     head_room = 100 * (found.belady_share - found.lru_share)
     if head_room < ADOPT_POINTS:
-        why = f"perfect eviction would gain {head_room:.1f} points"
+        why = f"perfect eviction would win {head_room:.1f} points"
     elif gain < 0:
         why = "what warm-ups push out is asked for sooner than what they bring"
     else:
-        why = f"of the {head_room:.0f} points that eviction loses, warm-ups within this budget get so much back"
+        why = (
+            f"perfect eviction would win {head_room:.0f} points, and warm-ups within this budget win so little of them"
+        )
     return Text(
         f"Don't adopt Stoker for this traffic: {seen}, below {ADOPT_POINTS:.0f} points; {why}.", style="bold red"
     )

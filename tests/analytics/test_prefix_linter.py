@@ -82,6 +82,15 @@ def test_what_follows_a_document_and_is_always_the_same_could_stand_before_it() 
     assert (found.at_tokens, found.role, found.movable_tokens) == (500, "tool", 50 * 120)
 
 
+def test_different_documents_of_one_length_are_not_taken_for_the_same_text() -> None:
+    group = [
+        ("shop@1", [*stamped(number)[:3], *prompt(("user", f"page {number}", 1500), ("user", "why", 3))])
+        for number in range(40)
+    ]
+    [found] = lint(group, HOUR_MS)
+    assert found.movable_tokens == 40 * 700
+
+
 def test_few_requests_say_nothing() -> None:
     assert lint([("shop@1", stamped(number)) for number in range(19)], HOUR_MS) == []
 
