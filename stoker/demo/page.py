@@ -60,7 +60,7 @@ def page(figures: Figures, config: DemoConfig) -> str:
     from plotly.offline import get_plotlyjs
 
     seed = config.seed
-    verdict, _, rest = figures.verdict(seed).partition(": ")
+    verdict, _, rest = figures.verdict(seed).partition("; ")
     plots = (
         ("Time to first token through the run", "Mean of each span, in ms", _through_time(figures), True),
         ("Every eligible first touch", "Share of touches that waited at most so long", _waits(figures), False),
@@ -81,7 +81,7 @@ def page(figures: Figures, config: DemoConfig) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><title>Stoker demo</title>'
         f"<style>{STYLE}</style><script>{get_plotlyjs()}</script></head><body><main>"
-        f"<h1>Stoker demo</h1><p class=verdict>{html.escape(verdict)}.</p>"
+        f"<h1>Stoker demo</h1><p class=verdict>{html.escape(verdict)}</p>"
         f"<div class=tiles>{_tiles(figures, seed)}</div><div class=plots>{drawn}</div>"
         f"<table>{rows}</table><p class=legend>{html.escape(rest)}</p><p class=legend>{html.escape(LEGEND)}</p>"
         "</main></body></html>\n"
@@ -137,7 +137,11 @@ def _blank(**layout: Any) -> Figure:
 def _through_time(figures: Figures) -> Figure:
     from plotly.graph_objects import Bar, Scatter
 
-    figure = _blank(yaxis2={"overlaying": "y", "side": "right", "showgrid": False, "title": "prefix commands"})
+    # What is on the second axis is drawn above the first: the bars belong behind the lines.
+    figure = _blank(
+        yaxis={"side": "right", "showgrid": False, "title": "prefix commands"},
+        yaxis2={"overlaying": "y", "side": "left", "title": "ms", "rangemode": "tozero", "gridcolor": RULE},
+    )
     middles = [(span.from_s + span.until_s) / 2 for span in figures.timeline]
     width = figures.timeline[0].until_s - figures.timeline[0].from_s if figures.timeline else 1.0
     figure.add_trace(
@@ -147,7 +151,6 @@ def _through_time(figures: Figures) -> Figure:
             width=[0.8 * width] * len(middles),
             name="prefix commands",
             marker_color=RULE,
-            yaxis="y2",
         )
     )
     for name, colour, pick in (("warmed", WARMED, "warmed"), ("held out", HELD, "held_out"), ("rest", REST, "rest")):
@@ -160,11 +163,10 @@ def _through_time(figures: Figures) -> Figure:
                 mode="lines+markers",
                 connectgaps=True,
                 line={"color": colour, "width": 3},
+                yaxis="y2",
             )
         )
     figure.update_xaxes(title="seconds of traffic")
-    figure.update_yaxes(title="ms", rangemode="tozero", selector={"overlaying": None})
-    figure.update_layout(yaxis={"title": "ms", "rangemode": "tozero"})
     return figure
 
 
@@ -271,5 +273,5 @@ def _outcomes(figures: Figures) -> Figure:
         figure.add_trace(
             Bar(y=kinds, x=counts, name=status.replace("_", " "), orientation="h", marker_color=STATUS_COLOURS[status])
         )
-    figure.update_layout(margin={"l": 92, "r": 16, "t": 12, "b": 44})
+    figure.update_layout(margin={"l": 92, "r": 16, "t": 44, "b": 44}, legend={"traceorder": "normal", "y": 1.2})
     return figure
