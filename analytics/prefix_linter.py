@@ -1,8 +1,9 @@
 """Prefix linter: templates whose prompts part early although the same text follows (D11).
 
 Segment hashes are chained, so after the first segment that differs nothing is equal any more, whatever follows. What
-follows can still be recognised by its shape: a segment of the application that has the same role and exactly as many tokens
-in most of the requests that parted is taken as the same text. Moving the segment that differs behind it would let it be cached.
+follows can still be recognised by its shape: a segment of the application that has the same role and exactly as many
+tokens in most of the requests that parted is taken as the same text. Moving the segment that differs behind it would
+let it be cached.
 Token blocks all have one shape, so of them only the place is told.
 """
 
