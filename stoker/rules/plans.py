@@ -61,6 +61,28 @@ def hot_top_n(asked: TopInput) -> object:
     return strategies.hot_top_n(asked.keys, asked.top, asked.demand)
 
 
+class SnapshotInput(Input, frozen=True, kw_only=True):
+    """Keys of a static configuration, the version of each that was fetched before, and the one of now."""
+
+    keys: list[str]
+    known: dict[str, str] = msgspec.field(default_factory=dict)
+    versions: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+@rule(
+    "full_snapshot",
+    "D14",
+    {
+        "keys": ["limits", "flags", "rates"],
+        "known": {"limits": "1", "flags": "1"},
+        "versions": {"limits": "1", "flags": "2"},
+    },
+)
+def full_snapshot(asked: SnapshotInput) -> object:
+    """Every key whose version is not the one that was fetched before: all at first, increments afterwards."""
+    return strategies.full_snapshot(asked.keys, asked.known, asked.versions)
+
+
 class SampledInput(Input, frozen=True, kw_only=True):
     """Keys, the share to take, and what decides which."""
 

@@ -62,6 +62,14 @@ def test_a_fresh_engine_has_nothing_to_tell_yet() -> None:
         from_page(page, 1, "page")
 
 
+def test_a_page_of_an_engine_with_traffic_tells_its_share_and_its_age() -> None:
+    engine = SimulatedEngine(SimulatorConfig())
+    engine.query_tokens, engine.hit_tokens = 4000, 1000
+    found = from_page(Exposition(engine).text().decode(), engine.started_s + 60, "page")
+    assert found.total.now_share == 0.25
+    assert found.span_s == pytest.approx(60, abs=1)
+
+
 def prometheus(*answers: httpx.Response) -> tuple[httpx.MockTransport, list[str]]:
     queries: list[str] = []
     left = list(answers)

@@ -24,6 +24,7 @@ EXPECTED: dict[str, Any] = {
     "pattern_state": {"state": 202, "segments": [1, 2]},
     "should_keep": {"keep": True},
     "hot_top_n": {"keys": ["c", "a"], "coverage": 1.0, "cost": 2},
+    "full_snapshot": {"keys": ["flags", "rates"], "coverage": 1.0, "cost": 2},
     "lora_heat": {"modules": ["q_proj", "v_proj"], "values": [[0.25, 1.0], [0.0, 0.5]], "source": "activity"},
 }
 
@@ -150,7 +151,7 @@ def test_names_are_those_of_the_decisions(data_dir: Path) -> None:
         for names in re.findall(r"^## D\d+ .*\[(.+)\]$", page.read_text(), re.MULTILINE)
         for name in names.split(",")
     }
-    assert set(RULES) - named == {"consecutive_prompts", "prefix_linter", "hot_top_n", "sampled"}
+    assert set(RULES) - named == {"consecutive_prompts", "prefix_linter", "hot_top_n", "full_snapshot", "sampled"}
 
 
 def test_the_command_lists_shows_and_decides(tmp_path: Path) -> None:
