@@ -10,7 +10,7 @@ from typing import Protocol
 from schemas import DeadReason, RequestEvent, encode
 from stoker.bench.workload import Workload, WorkloadConfig
 
-LATE_BY_MS = 600_000
+LATE_BY_MS = 7_200_000
 """Far beyond the lateness of any test, and the time that a job may need to come back."""
 
 
