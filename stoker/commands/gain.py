@@ -83,6 +83,8 @@ def _from_events(
     traffic = read_traffic(events)
     if traffic.unreadable:
         typer.echo(f"{traffic.unreadable} lines are no RequestEvents: {traffic.first_fault}", err=True)
+    if traffic.left_out:
+        typer.echo(f"{traffic.left_out} requests left out: warm-ups, probes, and what failed", err=True)
     if capacity_tokens is None and traffic.measured is None:
         capacity_tokens = CAPACITY_TOKENS
     question = bounds.Question(
