@@ -16,6 +16,7 @@ from analytics.demand import Demand
 from analytics.envelopes import EmbedRequest, Partial, PrefixDelta, Tag, body_of, key_of, open_as, seal, tag_of
 from analytics.facts import shard_of
 from analytics.ingest import Ingest
+from analytics.planners import planner_of
 from analytics.planning import Planner
 from analytics.policy import PolicyBook
 from analytics.pools import for_redis, scope_of_queries
@@ -163,7 +164,7 @@ class LocalJob:
             return Session(settings.sessions(), MemoryMapStore())
         if operator == PROMPTS:
             return PromptUsage(settings.prompts(), MemoryMapStore())
-        return Planner(settings.planning(), key, MemoryMapStore())
+        return planner_of(settings.planning(), key, MemoryMapStore())
 
 
 def _embedder(settings: JobSettings, encoder: Encoder) -> Any:

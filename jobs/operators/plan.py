@@ -9,6 +9,7 @@ from pyflink.datastream import RuntimeContext
 from pyflink.datastream.functions import KeyedBroadcastProcessFunction
 
 from analytics.envelopes import key_of
+from analytics.planners import planner_of
 from analytics.planning import Planner
 from jobs.policies import BroadcastPolicies
 from jobs.settings import JobSettings
@@ -42,7 +43,7 @@ class PlanOperator(KeyedBroadcastProcessFunction):  # type: ignore[misc]  # unty
         found = self._live.get(pool)
         if found is None:
             check_marker(self._marker_state, self._marker)
-            found = self._live[pool] = Planner(self._config, pool, self._store)
+            found = self._live[pool] = planner_of(self._config, pool, self._store)
         return found
 
     def process_element(self, value: bytes, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext) -> Sequence[bytes]:

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from analytics import experiments, strategies
 from analytics.envelopes import Candidate, Candidates, Root, Tag, body_of, seal, tag_of
 from analytics.plan_config import PlanConfig
-from analytics.planning import Planner
+from analytics.planners import planner_of
 from analytics.policy import BudgetPolicy, ExperimentPolicy, PlanPolicy, PolicyBook, PolicyDefaults
 from analytics.stores import MemoryMapStore
 from schemas import ReplicaSample, WarmupCommand, encode
@@ -139,7 +139,7 @@ def plan(asked: PlanInput) -> object:
         budget=BudgetPolicy(prefill_share=asked.prefill_share, prefill_tokens_per_s=asked.prefill_tokens_per_s),
         experiment=ExperimentPolicy(hold_share=asked.hold_share),
     )
-    book, planner = PolicyBook(defaults), Planner(PlanConfig(), POOL, MemoryMapStore())
+    book, planner = PolicyBook(defaults), planner_of(PlanConfig(), POOL, MemoryMapStore())
     names = {h128(prefix.name): prefix.name for prefix in asked.prefixes}
     found = Candidates(
         "default", POOL, asked.at_ms, (Root("m", "", "", "", ""),), tuple(map(_candidate, asked.prefixes))

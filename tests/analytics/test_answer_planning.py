@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from analytics.envelopes import Answered, Rewarded, Tag, body_of, seal, tag_of
 from analytics.plan_config import PlanConfig
-from analytics.planning import Planner
+from analytics.planners import planner_of
 from analytics.policy import PolicyBook
 from analytics.stores import MemoryMapStore
 from schemas import (
@@ -38,7 +38,7 @@ class Drive:
     def __init__(self, policy: PolicyBook | None = None, store: MemoryMapStore | None = None) -> None:
         self.policy = policy or book()
         self.store = store or MemoryMapStore()
-        self.planner = Planner(PlanConfig(redis_pool=REDIS), REDIS, self.store)
+        self.planner = planner_of(PlanConfig(redis_pool=REDIS), REDIS, self.store)
         self.now = T0
         self.scores: list[Score] = []
         self.states: list[PlannerState] = []
@@ -46,7 +46,7 @@ class Drive:
 
     def rebuild(self) -> None:
         self.store = self.store.copy()
-        self.planner = Planner(PlanConfig(redis_pool=REDIS), REDIS, self.store)
+        self.planner = planner_of(PlanConfig(redis_pool=REDIS), REDIS, self.store)
 
     def hear(self, envelope: bytes, lag: int = 0) -> list[WarmupCommand]:
         return self._take(self.planner.on_envelope(envelope, self.now, self.now + lag, self.policy))
@@ -331,7 +331,7 @@ def test_what_one_scope_earned_and_answered_is_nothing_to_another():
 
 def test_a_pool_of_replicas_does_not_hear_of_rewards():
     drive = Drive()
-    drive.planner = Planner(PlanConfig(), "gpu", drive.store)
+    drive.planner = planner_of(PlanConfig(), "gpu", drive.store)
     assert drive.reward(0.9) == []
     assert drive.scores == []
 

@@ -23,7 +23,8 @@ from analytics.envelopes import (
     tag_of,
 )
 from analytics.experiments import assign, period_of
-from analytics.planning import PlanConfig, Planner
+from analytics.plan_config import PlanConfig
+from analytics.planners import planner_of
 from analytics.policy import PolicyBook
 from analytics.stores import MemoryMapStore
 from schemas import (
@@ -67,13 +68,13 @@ class Drive:
         self.store = store or MemoryMapStore()
         self.pool, self.config = pool, config or PlanConfig()
         self.policy = policy or book()
-        self.planner = Planner(self.config, pool, self.store)
+        self.planner = planner_of(self.config, pool, self.store)
         self.now = T0
         self.insights = []
 
     def rebuild(self):
         self.store = self.store.copy()
-        self.planner = Planner(self.config, self.pool, self.store)
+        self.planner = planner_of(self.config, self.pool, self.store)
 
     def hear(self, envelope, lag=0):
         return self._commands(self.planner.on_envelope(envelope, self.now, self.now + lag, self.policy))
@@ -752,7 +753,7 @@ def drive_through(plan, redis, crashes=()):
             items = list(drive.store.records.items())
             random.Random(index).shuffle(items)
             drive.store.records = dict(items)
-            drive.planner = Planner(drive.config, pool, drive.store)
+            drive.planner = planner_of(drive.config, pool, drive.store)
             policy = drive.policy = PolicyBook.of(policy.entries())
         planner = drive.planner
         if kind == "advance":

@@ -1,0 +1,193 @@
+"""The plan of a group of GPU replicas: hot prefixes, patterns of sessions, managed prompts, and adapters.
+
+Its sections of the store: d adapters, h patterns, m managed prompts, x prefixes.
+"""
+
+from __future__ import annotations
+
+from analytics.adapter_planning import AdapterPlanner
+from analytics.choosing import choose
+from analytics.commands import Allowance, Draft, priority_of
+from analytics.envelopes import Partial, Tag, body_of, open_as, seal, tag_of
+from analytics.pattern_planning import PatternPlanner, priority_of_pattern
+from analytics.plan_config import PlanConfig
+from analytics.planning import Planner, Tick
+from analytics.policy import PolicyBook
+from analytics.pools import envelope_key
+from analytics.prefix_planning import PrefixPlanner
+from analytics.prompt_planning import PromptPlanner
+from analytics.prompt_usage import PromptUse
+from analytics.records import Section
+from analytics.replicas import Ready, incarnation_mark
+from analytics.stores import MapStore
+from analytics.turns import SessionPattern
+from schemas import EVERY_SCOPE, Announcement, Residency, WarmupOutcome
+
+LOST_PRIORITY = 999
+"""A hot prefix that was lost goes before everything that is merely likely."""
+
+
+class EnginePlanner(Planner):
+    """The planner of a group of GPU replicas."""
+
+    def __init__(self, config: PlanConfig, pool: str, store: MapStore) -> None:
+        super().__init__(config, pool, store)
+        self._prefixes = PrefixPlanner(config, self._memory, Section(store, "x"))
+        self._patterns = PatternPlanner(config, self._memory, self._prefixes, Section(store, "h"))
+        self._prompts = PromptPlanner(config, pool, self._memory, self._prefixes, store)
+        self._adapters = AdapterPlanner(config, pool, self._memory, self._fleet, store)
+        self._restore(
+            {"h": self._patterns.restore, "x": self._prefixes.restore},
+            {"d": self._adapters.restore, "m": self._prompts.restore},
+        )
+
+    @property
+    def _holds(self) -> bool:
+        return bool(self._adapters or self._patterns or self._prompts)
+
+    def _busy(self, at_ms: int) -> bool:
+        return bool(self._prefixes or self._patterns or self._prompts.busy) or self._adapters.busy(at_ms)
+
+    def _forget(self, at_ms: int) -> None:
+        self._prefixes.expire(at_ms)
+        self._adapters.forget(at_ms)
+        self._patterns.forget(at_ms)
+        self._prompts.forget(at_ms)
+
+    def _share(self) -> None:
+        self._prefixes.share_with(self._announced.scopes | self._patterns.scopes | self._prompts.scopes)
+
+    def _allowance(self, scope: str, ready: Ready, policy: PolicyBook) -> Allowance:
+        return self._prefixes.allowance(scope, ready, policy)
+
+    def _stay_ms(self, scope: str, policy: PolicyBook) -> int:
+        return policy.plan(scope).prefix_resident_ms
+
+    def _life_ms(self, policy: PolicyBook) -> int:
+        return policy.plan(EVERY_SCOPE).prefix_life_ms
+
+    # What it hears
+
+    def _on_own(self, envelope: bytes, watermark_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:
+        tag = tag_of(envelope)
+        if tag == Tag.CANDIDATES:
+            self._clock.arm(watermark_ms, self._prefixes.on_candidates(body_of(envelope)))
+        elif tag == Tag.PROMPTS:
+            self._on_prompts(open_as(envelope, PromptUse), watermark_ms, policy)
+        elif tag == Tag.PATTERN:
+            return self._on_pattern(open_as(envelope, SessionPattern), watermark_ms, wall_ms, policy)
+        return []
+
+    def _on_partial(self, partial: Partial, watermark_ms: int, policy: PolicyBook) -> None:
+        """Totals of queries are the Redis pool's business where there is one."""
+        if not (partial.dimension == "query" and self._config.redis_pool):
+            super()._on_partial(partial, watermark_ms, policy)
+
+    def _on_counts(self, partial: Partial, before: Partial, _policy: PolicyBook) -> None:
+        self._adapters.on_partial(partial, before)
+
+    def _on_outcome(self, outcome: WarmupOutcome, policy: PolicyBook) -> None:
+        if not self._adapters.on_outcome(outcome, self._fleet.mark(outcome.replica), policy):
+            super()._on_outcome(outcome, policy)
+            self._prefixes.touched(outcome.scope)
+
+    def _on_residency(self, message: Residency, watermark_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:
+        """What a replica has just lost is warmed there again at once, if it is hot."""
+        scope, replica = message.scope, message.replica
+        lost = self._observe(message, policy)
+        self._prefixes.touched(scope)
+        known_mark = self._fleet.mark(replica)
+        if not lost or known_mark not in (0, incarnation_mark(message.incarnation)):
+            return []
+        if self._behind(watermark_ms, wall_ms, policy):
+            return []
+        at_ms = self._clock.not_before_tick(message.observed_at_ms)
+        ready = self._fleet.ready(at_ms)
+        draft = self._prefixes.rewarm(scope, message.target_key, replica, at_ms, ready, policy)
+        if draft is None:
+            return []
+        return self._fast(draft, at_ms, LOST_PRIORITY, self._allowance(scope, ready, policy), policy)
+
+    def _on_announcement(
+        self, message: Announcement, watermark_ms: int, wall_ms: int, policy: PolicyBook
+    ) -> list[bytes]:
+        self._adapters.on_announcement(message)
+        self._prompts.on_announcement(message)
+        return super()._on_announcement(message, watermark_ms, wall_ms, policy)
+
+    def _on_pattern(self, found: SessionPattern, watermark_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:
+        self._patterns.on_pattern(found)
+        self._share()
+        self._clock.arm(watermark_ms, found.at_ms)
+        out = [seal(Tag.INSIGHT, envelope_key(found.scope), self._patterns.insight(found))]
+        if self._behind(watermark_ms, wall_ms, policy):
+            return out
+        at_ms = self._clock.not_before_tick(found.at_ms)
+        ready = self._fleet.ready(at_ms)
+        draft = self._patterns.draft(found, at_ms, ready, policy)
+        if draft is None:
+            return out
+        allowance = self._allowance(found.scope, ready, policy)
+        return out + self._fast(draft, at_ms, priority_of_pattern(found).command, allowance, policy)
+
+    def _on_prompts(self, use: PromptUse, watermark_ms: int, policy: PolicyBook) -> None:
+        self._prompts.on_use(use, policy)
+        self._share()
+        self._clock.arm(watermark_ms, use.at_ms)
+
+    # What it does
+
+    def _plan(self, tick: Tick) -> list[bytes]:
+        before = [] if tick.behind else self._plan_adapters(tick) + self._plan_prompts(tick)
+        return before + self._plan_prefixes(tick)
+
+    def _fast(self, draft: Draft, at_ms: int, priority: int, allowance: Allowance, policy: PolicyBook) -> list[bytes]:
+        out = super()._fast(draft, at_ms, priority, allowance, policy)
+        if out:
+            self._prefixes.touched(draft.scope)
+        return out
+
+    def _plan_adapters(self, tick: Tick) -> list[bytes]:
+        if not self._adapters:
+            return []
+        out = self._adapters.plan(tick.at_ms, tick.ready, tick.policy)
+        self._clock.issued += sum(tag_of(envelope) == Tag.COMMAND for envelope in out)
+        return out
+
+    def _plan_prompts(self, tick: Tick) -> list[bytes]:
+        at_ms, ready, policy = tick.at_ms, tick.ready, tick.policy
+        out = []
+        for rank, draft in enumerate(drafts := self._prompts.drafts(at_ms, ready, policy)):
+            if self._issuer.pay(draft, at_ms, self._allowance(draft.scope, ready, policy)):
+                self._clock.issued += 1
+                self._prefixes.touched(draft.scope)
+                out.append(self._issuer.command(draft, at_ms, "tick", priority_of(rank, len(drafts)), policy))
+        return out
+
+    def _plan_prefixes(self, tick: Tick) -> list[bytes]:
+        at_ms, ready, policy = tick.at_ms, tick.ready, tick.policy
+        offers = self._prefixes.review(at_ms, ready, policy, self._announced.ended)
+        out: list[bytes] = []
+        standing = self._prefixes.standing() if tick.report else None
+        if not tick.behind:
+            choice = choose(
+                offers,
+                at_ms,
+                self._issuer,
+                lambda offer: self._prefixes.draft(offer, at_ms, ready, policy),
+                lambda scope: self._allowance(scope, ready, policy),
+                self._config.max_commands,
+            )
+            out = self._chosen(choice, tick)
+            for scope, payable_ms in choice.waiting.items():
+                self._prefixes.wait(scope, payable_ms)
+        if standing is not None:
+            evidence = {
+                "replicas_ready": float(len(ready.names)),
+                "scopes": float(standing.scopes),
+                "scopes_frozen": float(standing.frozen),
+                "offers": float(standing.offers),
+            }
+            frozen = 0 < standing.scopes == standing.frozen
+            out.append(self._report(tick, frozen, standing.candidates, standing.suppressed, evidence))
+        return out
