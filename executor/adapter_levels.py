@@ -19,12 +19,14 @@ class AdapterLevels:
 
     def __init__(self) -> None:
         self._used: dict[str, tuple[float, int]] = {}
+        self._seen_s: dict[str, float] = {}
         self._listed: frozenset[str] | None = None
         self._looks = 0
 
     def restart(self) -> None:
         """The engine lives anew: nothing was used yet."""
         self._used.clear()
+        self._seen_s.clear()
         self._listed = None
 
     def touched(self, name: str, at_s: float) -> None:
@@ -42,8 +44,10 @@ class AdapterLevels:
         """
         self._looks += 1
         for name, at_s in used_s.items():
-            if at_s > self._used.get(name, (0.0, 0))[0]:
+            # Only news: the engine goes on telling of adapters that have left their slots long ago.
+            if at_s > self._seen_s.get(name, 0.0) and at_s > self._used.get(name, (0.0, 0))[0]:
                 self._used[name] = (at_s, self._looks)
+        self._seen_s = dict(used_s)
         if self._listed is not None:
             latest_s = max((at_s for at_s, _ in self._used.values()), default=0.0)
             for name in names:
