@@ -25,6 +25,8 @@ QUERIES = Path("text/banking77_train.csv")
 ADAPTERS = ("shop@1", "shop@2")
 """The shop's adapter, and the version that replaces it in the middle of a run."""
 REQUESTS_PER_S = 20.0
+ANSWER_TOKENS = 12
+"""Length of every answer; the model ends by itself, so that an answer is whole and may be served again."""
 
 
 def tenants(minutes: float) -> tuple[TenantPlan, ...]:
@@ -97,7 +99,9 @@ def generated_profile(seed: int) -> Profile:
     plans = tenants(1.0)
 
     def turns(minutes: float) -> Iterator[Turn]:
-        config = GeneratedConfig(tenants=tenants(minutes), requests_per_s=REQUESTS_PER_S, seed=seed)
+        config = GeneratedConfig(
+            tenants(minutes), REQUESTS_PER_S, answer_tokens=ANSWER_TOKENS, limited=False, seed=seed
+        )
         return until(generated(config), minutes * 60_000)
 
     return Profile(

@@ -22,7 +22,7 @@ from schemas import EVERY_SCOPE, BrokenConfiguration, Policy, StackFault, Transi
 from schemas.policy import Section
 from schemas.topics import ANNOUNCEMENTS, POLICY
 from stoker.demo.announced import LOADER, announced, write_prices, write_weights
-from stoker.demo.profile import BLOCK_TOKENS, Profile
+from stoker.demo.profile import ANSWER_TOKENS, BLOCK_TOKENS, Profile
 from stoker.replay.run import Place
 from stoker.stack import ports
 from stoker.stack.flink import FlinkApplication, start_application
@@ -98,6 +98,7 @@ class DemoConfig:
             *("--num-blocks", str(profile.num_blocks)),
             *("--prefill-ms-per-token", str(profile.prefill_ms_per_token * self.time_scale)),
             *("--decode-ms-per-token", str(profile.decode_ms_per_token * self.time_scale)),
+            *("--answer-tokens", str(ANSWER_TOKENS)),
             *("--time-scale", str(self.time_scale)),
             *("--adapter-load-ms", str(ADAPTER_LOAD_MS * self.time_scale)),
             # A warm-up waits while a request does, unless the mode is to do harm.
@@ -108,10 +109,9 @@ class DemoConfig:
         """What is written to warmup.policy for every scope before anything runs."""
         rate = self.profile.prefill_tokens_per_s / self.time_scale
         bad = self.mode == "bad"
-        watched = {"patterns": True} if self.profile.adapters else {}
         plan = {"prefix_resident_ms": 6_000, "prefix_repeat_ms": 6_000, "lead_ms": 0, "min_saved_ms": 0} if bad else {}
         return {
-            "plan": {"shadow": self.mode == "off", **plan, **watched},
+            "plan": {"shadow": self.mode == "off", **plan},
             "budget": {"prefill_share": 1.0 if bad else self.prefill_share, "prefill_tokens_per_s": rate},
             "experiment": {"hold_share": self.hold_share, "salt": f"demo-{self.seed}"},
         }
@@ -280,6 +280,8 @@ class Session:
         lines += ["", "[encoder]", f"model = {json.dumps(str(cache_folder() / 'models' / 'minilm-l6-v2'))}"]
         lines += ["", "[scopes.tenants]"]
         lines += [f'"{tenant}" = "{scope}"' for tenant, scope in self.config.profile.scopes.tenants.items()]
+        watched = json.dumps(sorted(set(self.config.profile.scopes.tenants) - self.config.profile.withheld))
+        lines += ["", "[warmup]", f"pattern_scopes = {watched}", f"prompt_scopes = {watched}"]
         lines += ["", "[executor]", f"admin_port = {self.admin_port}"]
         for engine in self.stack.config.engines:
             lines += ["", "[[executor.engines]]", f'name = "{engine.name}"', f'url = "{engine.url}"']

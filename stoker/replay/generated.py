@@ -94,6 +94,7 @@ class GeneratedConfig:
         turns: mean number of turns a conversation (geometric), at least 1.
         think_ms: mean time between two turns of a conversation (exponential).
         answer_tokens: length of an answer.
+        limited: whether a request asks for just this length; else the model ends by itself.
         users: users a tenant.
         query_exponent: of the questions' Zipf law.
         seed: of all that is drawn.
@@ -104,6 +105,7 @@ class GeneratedConfig:
     turns: float = 1.6
     think_ms: float = 3_000.0
     answer_tokens: int = 12
+    limited: bool = True
     users: int = 300
     query_exponent: float = 1.1
     seed: int = 0
@@ -194,7 +196,7 @@ def _turn(
         session=session,
         pieces=pieces,
         query=query,
-        output_tokens=config.answer_tokens,
+        output_tokens=config.answer_tokens if config.limited else None,
         prompt=f"{plan.name}-assistant",
         withheld=plan.withheld,
         adapter=plan.adapter_at(at_ms),

@@ -20,6 +20,8 @@ from stoker.replay.stream import Answer
 from stoker.replay.turns import Piece, Turn
 
 CHARS_PER_TOKEN = 4
+OPEN_ANSWER_TOKENS = 16
+"""Length of an answer that the model ends by itself."""
 DECODE_MS_PER_TOKEN = 20.0
 
 
@@ -79,13 +81,14 @@ class OfflineService:
             yield start
             cached, _ = self.request(replica, shape.segments)
             ttft_ms = (shape.tokens - cached) / config.prefill_tokens_per_s * 1000
-            latency_ms = ttft_ms + turn.output_tokens * DECODE_MS_PER_TOKEN
+            answered = turn.output_tokens or OPEN_ANSWER_TOKENS
+            latency_ms = ttft_ms + answered * DECODE_MS_PER_TOKEN
             answer = Answer(
                 status=200,
                 ttft_ms=ttft_ms,
                 latency_ms=latency_ms,
                 prompt_tokens=shape.tokens,
-                output_tokens=turn.output_tokens,
+                output_tokens=answered,
                 cached_tokens=cached,
                 finish_reason="stop",
             )

@@ -70,12 +70,13 @@ def body_of(turn: Turn, model: str, request_id: str, salt: str | None) -> tuple[
     """Path and body of a turn: completions for token blocks, chat for messages."""
     body: dict[str, object] = {
         "model": turn.adapter or model,
-        "max_tokens": turn.output_tokens,
         "temperature": 0,
         "stream": True,
         "stream_options": {"include_usage": True},
         "request_id": request_id,
     }
+    if turn.output_tokens is not None:
+        body["max_tokens"] = turn.output_tokens
     if salt is not None:
         body["cache_salt"] = salt
     if turn.is_blocks:

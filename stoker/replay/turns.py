@@ -29,7 +29,7 @@ class Turn:
         at_ms: arrival, counted from the start of the workload.
         pieces: the prompt, oldest first; either messages or token blocks, never both.
         query: the last user turn.
-        output_tokens: length of the answer that it asks for, at least 1.
+        output_tokens: length of the answer that it asks for, at least 1; None lets the model end by itself.
         prompt: name of the managed prompt that it was built from, if any.
         adapter: that it asks for in place of the base model.
         domain: what it is about, as the score's weights know it.
@@ -42,7 +42,7 @@ class Turn:
     session: str
     pieces: tuple[Piece, ...]
     query: str = field(repr=False)
-    output_tokens: int
+    output_tokens: int | None
     prompt: str | None = None
     withheld: bool = False
     adapter: str | None = None
