@@ -11,7 +11,7 @@ from analytics.commands import Allowance, Draft, priority_of
 from analytics.envelopes import Partial, Tag, body_of, open_as, seal, tag_of
 from analytics.pattern_planning import PatternPlanner, priority_of_pattern
 from analytics.plan_config import PlanConfig
-from analytics.planning import Planner, Tick
+from analytics.planning import Planner
 from analytics.policy import PolicyBook
 from analytics.pools import envelope_key
 from analytics.prefix_planning import PrefixPlanner
@@ -20,6 +20,7 @@ from analytics.prompt_usage import PromptUse
 from analytics.records import Section
 from analytics.replicas import Ready, incarnation_mark
 from analytics.stores import MapStore
+from analytics.tick import Tick
 from analytics.turns import SessionPattern
 from schemas import EVERY_SCOPE, Announcement, Residency, WarmupOutcome
 
@@ -40,6 +41,7 @@ class EnginePlanner(Planner):
             {"h": self._patterns.restore, "x": self._prefixes.restore},
             {"d": self._adapters.restore, "m": self._prompts.restore},
         )
+        self._share()
 
     @property
     def _holds(self) -> bool:
@@ -94,7 +96,7 @@ class EnginePlanner(Planner):
     def _on_residency(self, message: Residency, watermark_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:
         """What a replica has just lost is warmed there again at once, if it is hot."""
         scope, replica = message.scope, message.replica
-        lost = self._observe(message, policy)
+        lost = self._observe(message, self._stay_ms(scope, policy), policy)
         self._prefixes.touched(scope)
         known_mark = self._fleet.mark(replica)
         if not lost or known_mark not in (0, incarnation_mark(message.incarnation)):

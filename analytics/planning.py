@@ -14,78 +14,27 @@ the pool's kind.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
-from analytics.announced_planning import AnnouncedPlanner
-from analytics.budget import Budget
 from analytics.choosing import Choice
-from analytics.commands import Allowance, Draft, Issuer, priority_of
-from analytics.crowds import CrowdWatch
+from analytics.commands import Allowance, Draft, priority_of
 from analytics.envelopes import Partial, Tag, body_of, open_as, seal, tag_of
-from analytics.memory import TargetMemory, kept_share
-from analytics.minutes import MINUTES_KEPT, MinuteWindow
-from analytics.plan_config import PlanConfig
-from analytics.planner_clock import PlannerClock
+from analytics.minutes import MINUTES_KEPT
 from analytics.policy import PolicyBook
-from analytics.pools import envelope_key, is_redis
-from analytics.records import Section
-from analytics.replicas import Fleet, Ready, incarnation_mark
-from analytics.stores import MapStore
+from analytics.pool_state import PoolState
+from analytics.pools import envelope_key
+from analytics.replicas import Ready
+from analytics.tick import Tick
 from schemas import Announcement, PlannerState, ReplicaSample, Residency, WarmupOutcome, decode, encode
 
 ANNOUNCED_PRIORITY = 900
 
 CONTROL: tuple[Any, ...] = (ReplicaSample, WarmupOutcome, Residency, Announcement)
 
-Reader = Callable[[bytes], None]
-KeyedReader = Callable[[str, bytes], None]
 
-
-@dataclass(frozen=True)
-class Tick:
-    """One look at everything.
-
-    Attributes:
-        behind: whether event time lags so far that nothing is issued.
-        report: whether a slide has ended, so that the planner says where it stands.
-    """
-
-    at_ms: int
-    wall_ms: int
-    ready: Ready
-    behind: bool
-    report: bool
-    policy: PolicyBook
-
-
-class Planner(ABC):
-    """The planner of one pool: what pools of every kind share.
-
-    Args:
-        config: settings.
-        pool: a group of GPU replicas, or `redis:<name>`.
-        store: where its state survives. Whatever it holds is restored by the planner of the pool's kind.
-    """
-
-    def __init__(self, config: PlanConfig, pool: str, store: MapStore) -> None:
-        self._config = config
-        self._pool = pool
-        self._store = store
-        self._memory = TargetMemory(config.max_targets, Section(store, "t"), config.scaled(config.longest_rest_ms))
-        self._budget = Budget(Section(store, "y"))
-        self._issuer = Issuer(pool, self._memory, self._budget)
-        self._fleet = Fleet(config.stale_ms, Section(store, "p"))
-        self._window = MinuteWindow(config.scaled_pane_ms, Section(store, "i"))
-        self._crowds = CrowdWatch(self._window, Section(store, "f"))
-        self._announced = AnnouncedPlanner(config, self._memory, is_redis(pool), Section(store, "n"))
-        self._clock = PlannerClock(config, Section(store, "s"))
-
-    @property
-    def next_timer_ms(self) -> int | None:
-        """Event time of the next tick; None while there is nothing to plan."""
-        return self._clock.next_timer_ms
+class Planner(PoolState, ABC):
+    """The planner of one pool: what pools of every kind share."""
 
     @property
     def blank(self) -> bool:
@@ -93,8 +42,7 @@ class Planner(ABC):
 
         Producers name pools. One that no replica and no request is of any more leaves nothing behind.
         """
-        shared = (self._fleet, self._budget, self._crowds, len(self._memory), self._announced)
-        return self.next_timer_ms is None and not any(shared) and not self._holds
+        return self.next_timer_ms is None and not self._holds_shared and not self._holds
 
     def on_envelope(self, envelope: bytes, watermark_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:
         """Hears one envelope of this pool; `Tag` says which go to plan.
@@ -124,7 +72,7 @@ class Planner(ABC):
             return []
         behind, report = self._behind(at_ms, wall_ms, policy), self._clock.report_due(at_ms)
         tick = Tick(at_ms, wall_ms, self._fleet.ready(at_ms), behind, report, policy)
-        out = self._judge(tick)
+        out = self._judge(at_ms, tick.ready, policy)
         self._memory.forget(at_ms)
         self._announced.forget(at_ms)
         self._forget(at_ms)
@@ -132,7 +80,7 @@ class Planner(ABC):
         if not behind:
             out += self._prepare(at_ms, policy)
         out += self._plan(tick)
-        busy = any((self._window, len(self._memory), self._announced)) or self._busy(at_ms)
+        busy = self._busy_shared or self._busy(at_ms)
         self._clock.ticked(at_ms, busy)
         if not busy:
             self._crowds.focus(at_ms)  # drops what is over
@@ -212,29 +160,9 @@ class Planner(ABC):
     def _on_outcome(self, outcome: WarmupOutcome, policy: PolicyBook) -> None:
         self._settle(outcome, self._stay_ms(outcome.scope, policy))
 
-    def _settle(self, outcome: WarmupOutcome, stay_ms: int) -> None:
-        """Remembers an outcome and gives back what it did not use; `stay_ms` is unscaled."""
-        unused = self._memory.on_outcome(outcome, self._fleet.mark(outcome.replica), self._config.scaled(stay_ms))
-        self._budget.refund(outcome.scope, unused)
-
     def _on_residency(self, message: Residency, _watermark_ms: int, _wall_ms: int, policy: PolicyBook) -> list[bytes]:
-        self._observe(message, policy)
+        self._observe(message, self._stay_ms(message.scope, policy), policy)
         return []
-
-    def _observe(self, message: Residency, policy: PolicyBook) -> bool:
-        """Remembers what a replica holds; says whether it is news that a target was lost there."""
-        scope, mark = message.scope, incarnation_mark(message.incarnation)
-        kept = kept_share(message)
-        gone = kept < 1 - policy.plan(scope).lost_share
-        until_ms = 0 if gone else message.observed_at_ms + self._config.scaled(self._stay_ms(scope, policy))
-        if not gone and kept < 1:
-            # What has begun to go is not promised longer than it was.
-            held = self._memory.get(scope, message.target_key)
-            until_ms = min(until_ms, held.resident_until(message.replica, mark) if held else until_ms) or until_ms
-        news = self._memory.on_residency(
-            scope, message.target_key, message.replica, mark, message.observed_at_ms, until_ms
-        )
-        return gone and news
 
     def _on_announcement(
         self, message: Announcement, watermark_ms: int, wall_ms: int, policy: PolicyBook
@@ -247,18 +175,6 @@ class Planner(ABC):
         return self._prepare(self._clock.not_before_tick(message.announced_at_ms), policy)
 
     # What it does
-
-    def _judge(self, tick: Tick) -> list[bytes]:
-        clock, replicas = self._clock, len(tick.ready.names)
-        ended = (tick.at_ms - self._config.scaled_settle_ms) // self._window.minute_ms - 1
-        out: list[bytes] = []
-        first = clock.judged + 1 if clock.judged >= 0 else ended
-        for minute in range(max(first, ended - MINUTES_KEPT + 1), ended + 1):
-            out += self._crowds.judge(minute, replicas, self._config.reference_replicas, tick.policy)
-        if ended > clock.judged:
-            clock.judged = ended
-            self._window.forget(ended - MINUTES_KEPT + 1)
-        return out
 
     def _prepare(self, at_ms: int, policy: PolicyBook) -> list[bytes]:
         """What announced changes ask for now."""
@@ -304,29 +220,3 @@ class Planner(ABC):
             evidence={**evidence, "targets": float(len(self._memory))},
         )
         return seal(Tag.INSIGHT, envelope_key(self._pool), encode(state))
-
-    # State
-
-    def _restore(self, own: Mapping[str, Reader], keyed: Mapping[str, KeyedReader]) -> None:
-        """Takes back all that the store holds.
-
-        Args:
-            own: who reads a record of a section of the pool's kind.
-            keyed: of sections with parts: who also needs the rest of a record's key.
-        """
-        readers: dict[str, Reader] = {
-            "f": self._crowds.restore,
-            "i": self._window.restore,
-            "n": self._announced.restore,
-            "p": self._fleet.restore,
-            "s": self._clock.restore,
-            "t": self._memory.restore,
-            "y": self._budget.restore,
-            **own,
-        }
-        for key, blob in self._store.items():
-            if key[0] in keyed:
-                keyed[key[0]](key[1:], blob)
-            else:
-                readers[key[0]](blob)
-        self._share()

@@ -2,58 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import msgspec
 
 from analytics.budget import shares
-from analytics.commands import NEVER_MS, Allowance, Draft, Offer
-from analytics.envelopes import Candidate, Candidates, Root
-from analytics.memory import NO_BUCKET, TargetMemory
+from analytics.commands import Allowance, Draft, Offer
+from analytics.envelopes import Candidates, Root
+from analytics.memory import TargetMemory
 from analytics.plan_config import PlanConfig
-from analytics.policy import BudgetPolicy, PolicyBook
+from analytics.policy import PolicyBook
+from analytics.prefix_look import Ended, Hot, Look, look_at, prefill_per_s
 from analytics.prefix_nodes import HASH_BYTES
 from analytics.records import Section, path
 from analytics.replicas import Ready
+from analytics.targets import NO_BUCKET
 from analytics.worth import Worth, p_absent, p_absent_prior
 from schemas.canonical import bucket, prefix_key
-from schemas.warmup_command import QOS_RANK, Qos
+from schemas.warmup_command import Qos
 
 TRIGGER_HOT = "hot_prefix"
 TRIGGER_LOST = "lost_prefix"
 
 
-Ended = Callable[[str, Root, int], bool]
-
-
 def _never(_scope: str, _root: Root, _at_ms: int) -> bool:
     return False
-
-
-class _Hot(NamedTuple):
-    """A candidate, and what every look at it needs."""
-
-    candidate: Candidate
-    root: Root
-    tokens: int
-
-
-@dataclass(frozen=True)
-class _Look:
-    """What the last look at a scope found, and until when another one would find the same.
-
-    Attributes:
-        offers: worth a warm-up at that time. suppressed: candidates that were live or resident.
-        frozen: whether the scope may not act.
-        lapse_ms: when a suppressed candidate may come free, or what is known of a replica ends.
-    """
-
-    offers: tuple[Offer, ...] = ()
-    suppressed: int = 0
-    frozen: bool = False
-    lapse_ms: int = NEVER_MS
 
 
 @dataclass(frozen=True)
@@ -78,9 +51,9 @@ class PrefixPlanner:
         self._config = config
         self._memory = memory
         self._store = store
-        self._hot: dict[str, dict[str, _Hot]] = {}
+        self._hot: dict[str, dict[str, Hot]] = {}
         self._at_ms: dict[str, int] = {}
-        self._looks: dict[str, _Look] = {}
+        self._looks: dict[str, Look] = {}
         self._wake_ms: dict[str, int] = {}
         self._shares: dict[str, float] = {}
         self._scopes_version = 0
@@ -134,7 +107,7 @@ class PrefixPlanner:
         for scope, hot in self._hot.items():
             if self._wake_ms.get(scope, 0) > at_ms:
                 continue
-            look = self._looks[scope] = self._look(scope, hot, at_ms, ready, policy, ended)
+            look = self._looks[scope] = look_at(scope, hot, at_ms, ready, self._memory, self._config, policy, ended)
             self._wake_ms[scope] = at_ms if look.offers else look.lapse_ms
             offers += look.offers
         return offers
@@ -191,61 +164,14 @@ class PrefixPlanner:
         """What a scope may spend on prefill: its share of a part of every ready replica's."""
         self._refresh(ready, policy)
         budget = policy.budget()
-        rate = budget.prefill_share * self._prefill_per_s(budget) * len(ready.names) * self._shares.get(scope, 0.0)
+        rate = (
+            budget.prefill_share * prefill_per_s(budget, self._config) * len(ready.names) * self._shares.get(scope, 0.0)
+        )
         return Allowance(rate, rate * self._config.scaled(budget.burst_ms) / 1000)
 
     def restore(self, blob: bytes) -> None:
         """Takes back one scope's candidates."""
         self._take(msgspec.msgpack.decode(blob, type=Candidates))
-
-    def _look(
-        self, scope: str, hot: dict[str, _Hot], at_ms: int, ready: Ready, policy: PolicyBook, ended: Ended
-    ) -> _Look:
-        plan = policy.plan(scope)
-        if policy.frozen(scope):
-            return _Look(frozen=True)
-        if not plan.prefixes or not ready.names:
-            return _Look()
-        get = self._memory.get
-        soon_ms = at_ms + self._config.scaled(plan.lead_ms)
-        repeat_ms = self._config.scaled(plan.prefix_repeat_ms)
-        now = bucket(at_ms, repeat_ms)
-        stay_ms = self._config.scaled(plan.prefix_resident_ms)
-        ms_per_token = 1000 / self._prefill_per_s(policy.budget())
-        qos_rank, replicas, copies = QOS_RANK[plan.qos], len(ready.names), plan.copies
-        min_saved_ms = plan.min_saved_ms / self._config.time_scale
-        offers = []
-        suppressed, lapse_ms = 0, NEVER_MS
-        for key, (candidate, root, tokens) in hot.items():
-            if ended(scope, root, at_ms):
-                continue
-            target = get(scope, key)
-            missing, attempt = ready.names, 1
-            if target is not None:
-                missing = target.missing(ready, soon_ms)
-                free_ms = at_ms
-                if len(missing) < replicas:
-                    lapses = target.first_lapse(ready, soon_ms) - soon_ms + at_ms
-                    lapse_ms = min(lapse_ms, lapses)
-                    if not missing:
-                        free_ms = lapses
-                if target.bucket >= now:
-                    free_ms = max(free_ms, (target.bucket + 1) * repeat_ms)
-                if target.live(at_ms):
-                    free_ms = max(free_ms, target.expires_ms)
-                if free_ms > at_ms:
-                    suppressed += 1
-                    lapse_ms = min(lapse_ms, free_ms)
-                    continue
-                attempt = target.next_attempt(now, at_ms)
-            if tokens < ready.block_tokens:
-                continue
-            prior = p_absent_prior(candidate.rate_per_s, replicas, stay_ms)
-            hits = candidate.p_asked * p_absent(replicas - len(missing), len(missing), prior)
-            if hits * tokens * ms_per_token >= min_saved_ms:
-                density = hits * ms_per_token / min(copies, len(missing))
-                offers.append(Offer(qos_rank, -density, scope, key, missing, attempt))
-        return _Look(tuple(offers), suppressed, False, lapse_ms)
 
     def _draft(self, offer: Offer, at_ms: int, ready: Ready, trigger: str, policy: PolicyBook) -> Draft:
         scope, plan = offer.scope, policy.plan(offer.scope)
@@ -259,7 +185,7 @@ class PrefixPlanner:
         worth = Worth(
             p_asked=candidate.p_asked,
             p_absent=p_absent(replicas - missing, missing, prior),
-            saved_ms=tokens / self._prefill_per_s(policy.budget()) * 1000,
+            saved_ms=tokens / prefill_per_s(policy.budget(), self._config) * 1000,
             cost=float(tokens * len(names)),
         )
         qos: Qos = plan.qos  # type: ignore[assignment]
@@ -288,9 +214,6 @@ class PrefixPlanner:
             },
         )
 
-    def _prefill_per_s(self, budget: BudgetPolicy) -> float:
-        return budget.prefill_tokens_per_s * self._config.time_scale
-
     def _refresh(self, ready: Ready, policy: PolicyBook) -> None:
         """Forgets what was derived from another policy, fleet or set of scopes."""
         seen = (policy, policy.revision, ready, self._scopes_version)
@@ -304,12 +227,12 @@ class PrefixPlanner:
         if not found.candidates:
             self._drop(found.scope)
             return
-        hot: dict[str, _Hot] = {}
+        hot: dict[str, Hot] = {}
         for candidate in found.candidates:
             key = prefix_key(candidate.hashes[-HASH_BYTES:].hex())
             # The same segments under two salts are one target: the hotter one stands for both.
             if key not in hot:
-                hot[key] = _Hot(candidate, found.roots[candidate.root], sum(candidate.tokens))
+                hot[key] = Hot(candidate, found.roots[candidate.root], sum(candidate.tokens))
         self._scopes_version += found.scope not in self._hot
         self._hot[found.scope] = hot
         self._at_ms[found.scope] = found.at_ms

@@ -13,7 +13,7 @@ from analytics.commands import Allowance
 from analytics.embedding_planning import EmbeddingPlanner
 from analytics.envelopes import Answered, Embedded, Partial, Rewarded, Tag, body_of, open_as, seal, tag_of
 from analytics.plan_config import PlanConfig
-from analytics.planning import Planner, Tick
+from analytics.planning import Planner
 from analytics.policy import PolicyBook
 from analytics.pools import envelope_key
 from analytics.records import Section
@@ -21,6 +21,7 @@ from analytics.replicas import Ready
 from analytics.reward_book import RewardBook
 from analytics.scoring import DemandQueue
 from analytics.stores import MapStore
+from analytics.tick import Tick
 from schemas import EVERY_SCOPE, WarmupOutcome, encode
 
 SIGHT_PRIORITY = 700
@@ -53,6 +54,7 @@ class RedisPlanner(Planner):
             },
             {},
         )
+        self._share()
 
     @property
     def _holds(self) -> bool:

@@ -4,12 +4,13 @@ import pytest
 from analytics.commands import command_key, priority_of
 from analytics.envelopes import Partial, Tag, body_of, key_of, seal, tag_of
 from analytics.experiments import assign
-from analytics.memory import Target, TargetMemory, TargetRecord, unused_of
+from analytics.memory import TargetMemory
 from analytics.policy import ExperimentPolicy
 from analytics.pools import envelope_key, for_redis, is_redis
 from analytics.records import Record, Section, pack, path, unpack
 from analytics.replicas import Fleet, Ready
 from analytics.stores import MemoryMapStore
+from analytics.targets import Target, TargetRecord
 from analytics.timescale import scaled
 from schemas import BrokenConfiguration, OutcomeReason, ReplicaSample, WarmupOutcome
 
@@ -59,26 +60,6 @@ def test_a_residency_of_another_incarnation_does_not_count():
     assert target.missing(Ready(("r1", "r2"), (7, 8), 16), 50) == ("r2",)
     assert target.missing(Ready(("r1", "r2"), (9, 8), 16), 50) == ("r1", "r2")
     assert target.missing(Ready(("r1",), (7,), 16), 100) == ("r1",)
-
-
-@pytest.mark.parametrize(
-    ("status", "reason", "warmed", "apply_ms", "unused"),
-    [
-        ("applied", "done", 60, 5.0, 40),
-        ("applied", "unverified", 0, 5.0, 0),
-        ("resident", "already_resident", 0, 5.0, 100),
-        ("failed", "engine_refused", 0, 5.0, 100),
-        ("failed", "store_unavailable", 0, 5.0, 100),
-        ("failed", "engine_unavailable", 0, 5.0, 0),
-        ("failed", "unverified", 0, 5.0, 0),
-        ("failed", "engine_unavailable", 30, 5.0, 70),
-        ("cancelled", "cancelled", 0, 0.0, 100),
-        ("cancelled", "frozen", 0, 5.0, 0),
-        ("applied", "done", 120, 5.0, 0),
-    ],
-)
-def test_only_what_was_surely_not_spent_comes_back(status, reason, warmed, apply_ms, unused):
-    assert unused_of(told("c", status, reason, warmed, apply_ms), 100.0) == unused
 
 
 @pytest.mark.parametrize("action", ["unload", "invalidate"])
