@@ -15,6 +15,7 @@ from connectors.settings import EncoderSettings, RedisSettings
 from jobs.settings import JobSettings, ScopeSettings, WarmupSettings
 from schemas import Prefix, WarmupOutcome
 from schemas.canonical import outcome_id
+from stoker.demo.announced import LOADER, write_prices
 from stoker.stack.process import Process, sweep
 from tests.e2e.asking import TENANTS
 from tests.executor.town import Town
@@ -54,6 +55,13 @@ class Whole:
             warmup=WarmupSettings(idle_ms=2_000, lateness_ms=round(LATENESS_MS * TIME_SCALE)),
         )
         self.job = Job(settings, self.town.state)
+        prices = folder / "prices.sqlite"
+        write_prices(prices)
+        self.town.more_settings += ["[[executor.sql_loaders]]", f'name = "{LOADER}"', 'scopes = ["*"]']
+        self.town.more_settings += [
+            f'dsn = "{prices}"',
+            'query = "SELECT sku, price FROM prices WHERE sku IN ({keys})"',
+        ]
         self.executor: Process | None = None
 
     def start(self) -> None:

@@ -75,6 +75,7 @@ class Town:
         self.blobs, self.vectors = RedisBlobs(redis), RedisVectors(redis)
         self.executors: list[Process] = []
         self.admin: dict[str, int] = {}
+        self.more_settings: list[str] = []
         self.sent = 0
 
     def settings(self, time_scale: float = 1.0, **executor: Any) -> Path:
@@ -86,7 +87,7 @@ class Town:
         for name, engine in self.engines.items():
             lines += ["[[executor.engines]]", f'name = "{name}"', f'url = "{engine.config.url}"', 'pool = "gpu"']
         path = self.state.root / f"stoker-{len(self.executors)}.toml"
-        path.write_text("\n".join(lines))
+        path.write_text("\n".join([*lines, *self.more_settings]))
         return path
 
     def executor(self, failpoint: str | None = None, wait: bool = True, **settings: Any) -> Process:
