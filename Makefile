@@ -23,8 +23,8 @@ test: setup ## everything: check, then all tests with the real stack
 test-faults: setup ## every process killed at random moments, ten times each
 	STOKER_FAULT_ROUNDS=$${STOKER_FAULT_ROUNDS:-10} $(BIN)/pytest -q -m faults --durations=15
 
-demo: setup ## the whole path for two minutes; `make demo ARGS="--input ../shared/data --minutes 5"`
-	$(BIN)/stoker demo $(ARGS)
+demo: setup ## the whole path for two minutes, and a page about it; `make demo ARGS="--input ../shared/data --minutes 5"`
+	$(BIN)/stoker demo --html stoker-demo.html $(ARGS)
 
 bench: setup ## every figure beside its baseline; `make bench BENCHES="schemas simulator"` for some
 	@for name in $(BENCHES); do $(BIN)/stoker bench $$name || exit; done
@@ -34,4 +34,4 @@ lock: setup ## regenerate the locks of Python packages and jars; UPGRADE=1 takes
 
 clean: ## stop the local stack and remove what set-up and tests made
 	-@[ ! -x $(BIN)/stoker ] || $(BIN)/stoker stack down --data
-	rm -rf .venv .tools .cache .stoker .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage build dist *.egg-info
+	rm -rf .venv .tools .cache .stoker .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage build dist *.egg-info stoker-demo.html
