@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 if TYPE_CHECKING:
-    from stoker.demo.session import Mode
+    from stoker.demo.config import Mode
 
 PIPE_COLUMNS = 120
 """Width where there is no terminal to ask."""
@@ -48,10 +48,11 @@ def demo(
     from rich.console import Console
 
     from schemas import BrokenConfiguration, StackFault
+    from stoker.demo.config import DemoConfig
     from stoker.demo.drive import drive, drive_alone
     from stoker.demo.page import page
     from stoker.demo.profile import profile_of
-    from stoker.demo.session import DemoConfig, Session, recover
+    from stoker.demo.session import Session, recover
     from stoker.demo.show import Screen, summary
 
     for option, file in (("--json", json_), ("--html", html)):

@@ -15,7 +15,7 @@ from schemas.announcement import announcement_id
 from schemas.canonical import adapter_parts
 
 if TYPE_CHECKING:
-    from stoker.demo.session import DemoConfig
+    from stoker.demo.config import DemoConfig
 
 LOADER = "prices"
 ARTICLES = 60

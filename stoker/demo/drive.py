@@ -13,9 +13,10 @@ from connectors.kafka.consumer import KafkaRecordConsumer
 from connectors.settings import KafkaSettings
 from schemas.topics import COMMANDS, DEAD_LETTERS, INSIGHTS, OUTCOMES
 from stoker.demo.board import Board
+from stoker.demo.config import DemoConfig
 from stoker.demo.effect import Sample, grouped, shadowed, whole
 from stoker.demo.result import Figures
-from stoker.demo.session import DemoConfig, Session
+from stoker.demo.session import Session
 from stoker.demo.show import Screen
 from stoker.demo.statistics import control
 from stoker.demo.timeline import timeline

@@ -6,9 +6,9 @@ import html
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from stoker.demo.config import DemoConfig
 from stoker.demo.effect import Sample
 from stoker.demo.result import Figures
-from stoker.demo.session import DemoConfig
 from stoker.demo.show import LEGEND, facts, share
 from stoker.demo.statistics import Ratio
 

@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from stoker.demo.config import DemoConfig
 from stoker.demo.result import Figures
-from stoker.demo.session import DemoConfig
 
 LINE_EVERY_S = 10.0
 TABLE_EVERY_S = 2.0

@@ -16,6 +16,7 @@ from connectors.kafka.fake import MemoryBroker, MemoryConsumer, MemoryProducer
 from connectors.redis.fake import MemoryBlobs, MemoryStore
 from schemas import Announcement, BrokenConfiguration, canonical, decode
 from schemas.topics import ANNOUNCEMENTS
+from stoker.announcing import time_of
 from stoker.commands import announce
 from stoker.config import Settings
 
@@ -118,6 +119,6 @@ def test_a_mistake_is_told_with_its_place(words: tuple[str, ...], said: str) -> 
 
 
 def test_times_are_relative_or_iso() -> None:
-    assert announce.time_of("now", 7) == 7
-    assert announce.time_of("+1.5m", 0) == 90_000
-    assert announce.time_of("1970-01-01T00:00:02", 0) == 2_000
+    assert time_of("now", 7) == 7
+    assert time_of("+1.5m", 0) == 90_000
+    assert time_of("1970-01-01T00:00:02", 0) == 2_000

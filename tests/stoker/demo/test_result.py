@@ -12,11 +12,11 @@ from rich.console import Console
 
 from schemas import Accounting, encode
 from stoker.demo.board import Board
+from stoker.demo.config import DemoConfig
 from stoker.demo.effect import Groups, Sample, Shadowed, Touch
 from stoker.demo.page import page
 from stoker.demo.profile import generated_profile
 from stoker.demo.result import Figures
-from stoker.demo.session import DemoConfig
 from stoker.demo.show import line, live_view, summary
 from stoker.demo.statistics import Control
 from stoker.demo.timeline import timeline
