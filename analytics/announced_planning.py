@@ -169,6 +169,9 @@ class AnnouncedPlanner:
                 return None
             missing = () if self._redis else target.missing(ready, at_ms)
             attempt = target.next_attempt(now, at_ms)
+        if isinstance(wanted.target, Model):
+            # It concerns one replica: no other one will ever answer for it.
+            missing = tuple(name for name in missing if name == wanted.target.replica)
         if not self._redis and not missing:
             return None
         budget = policy.budget()

@@ -87,10 +87,13 @@ def test_a_new_model_is_probed_on_every_replica_when_it_answers_and_never_held_o
     d.control(announcement("model", name="m2", version="2", replaces="m1", at=T0 + 5_000))
     assert d.run(4_000, samples=("r1", "r2")) == []
     probes = d.run(4_000, samples=("r1", "r2"))
-    assert [(command.target, command.action, command.arm) for command in probes] == [
-        (Model(model="m2", replica="r1"), "probe", "warm"),
-        (Model(model="m2", replica="r2"), "probe", "warm"),
+    assert [(command.target, command.action, command.arm, command.replicas.names) for command in probes] == [
+        (Model(model="m2", replica="r1"), "probe", "warm", ("r1",)),
+        (Model(model="m2", replica="r2"), "probe", "warm", ("r2",)),
     ]
+    for command, replica in zip(probes, ("r1", "r2"), strict=True):
+        d.control(outcome(command, replica, d.now))
+    assert d.run(20_000, samples=("r1", "r2")) == []
 
 
 def test_prefixes_of_the_old_model_are_not_offered_any_more():
