@@ -77,6 +77,7 @@ def test_like_prompts_of_a_session_warm_its_conversation_at_once(deployment: Dep
 
     def goes_on() -> None:
         talk.extend([f"u{len(talk)}", f"a{len(talk)}"])
+        time.sleep(0.01)  # a session is in the order of event time: two prompts of one millisecond have none
         ask(deployment, "please try that once more", conversation(*talk[:-1]), session=session)
 
     for _ in range(3):
