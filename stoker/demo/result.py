@@ -135,10 +135,14 @@ class Figures:
             return ""  # two runs on a machine that is too busy differ by the machine
         opening = {
             "less": "The service as a whole got faster",
-            "more": "The service as a whole got SLOWER, whatever the arms say",
+            "more": "The service as a whole got slower",
             "none": "The service as a whole is about as fast",
         }[effect.verdict]
-        return f"{opening}: mean TTFT of all requests is {effect} of the same requests without warm-ups."
+        return (
+            f"{opening}: mean TTFT of all requests is {effect} of the same requests without Stoker, which found "
+            f"{_percent(self.lru_only)} of their tokens cached, and {_percent(self.in_its_place)} with it. "
+            "That run had the machine to itself; here Flink and the executor share it with the engines."
+        )
 
     def _price(self) -> str:
         found, without = self.groups.rest.hit_rate, self.groups.rest.lru_hit_rate
@@ -165,6 +169,11 @@ class Figures:
             f"The load generator fell {self.behind_ms / 1000:.0f} s behind: this machine was too busy, so times are "
             "the machine's and not the model's; hit rates hold."
         )
+
+
+def _percent(sample: Sample | None) -> str:
+    rate = None if sample is None else sample.hit_rate
+    return "-" if rate is None else f"{rate:.0%}"
 
 
 def _ratio(found: Ratio | None) -> list[float] | None:
