@@ -2,9 +2,8 @@
 
 An announcement is kept under its id, so that telling it twice is telling it once. Its commands go out on the fast lane
 between its lead and its effect; what could not be paid or failed is tried again until shortly after, and a value is
-fetched again after half of its life. From its effect
-on, a change of model, tokenizer or template ends what was rendered with the old one: such prefixes are not offered any
-more.
+fetched again after half of its life. From its effect on, a change of model, tokenizer or template ends what was
+rendered with the old one: such prefixes are not offered any more.
 """
 
 from __future__ import annotations
@@ -136,13 +135,13 @@ class AnnouncedPlanner:
 
     def _due(self, message: Announcement, at_ms: int, ready: Ready, policy: PolicyBook) -> list[Draft]:
         until_ms = message.at_ms + self._config.scaled(LINGER_MS)
+        if at_ms >= until_ms:
+            return []
         drafts: list[Draft] = []
         flying: dict[int, int] = {}
         for wanted in self._wanted(message, ready, policy.schedule(message.scope)):
             if wanted.due_ms > at_ms:
                 break
-            if at_ms >= until_ms:
-                continue
             target = self._memory.get(message.scope, wanted.key)
             live = target is not None and target.live(at_ms)
             if live:

@@ -122,7 +122,6 @@ class Intake:
         while not self._leaving.is_set():
             try:
                 with self._make_consumer() as consumer:
-                    # Looked up before joining: a leader that does not know the topic yet deals out nothing.
                     self._partitions = len(consumer.partitions(self._topic))
                     self._waiting_since, self._empty_since = time.monotonic(), None
                     consumer.subscribe([self._topic], self)

@@ -98,15 +98,13 @@ def messages_of(file: Path) -> list[tuple[str, str]]:
 
 def segments_of(texts: list[tuple[str, str]], model: str, template_sha: str) -> tuple[Segment, ...]:
     """The messages as requests that begin with them will name them."""
-    from schemas import Segment, canonical
+    from schemas import Render
+    from stoker.replay.render import chain
+    from stoker.replay.turns import Piece
 
-    parent = canonical.root_hash(model, None, template_sha, "")
-    segments = []
-    for role, content in texts:
-        parent = canonical.segment_hash(parent, role, content)
-        tokens = max(1, len(content.encode()) // BYTES_PER_TOKEN)
-        segments.append(Segment(hash=parent, tokens=tokens, role=role))  # type: ignore[arg-type]
-    return tuple(segments)
+    pieces = [Piece(role, content) for role, content in texts]  # type: ignore[arg-type]
+    tokens = [max(1, len(content.encode()) // BYTES_PER_TOKEN) for _, content in texts]
+    return chain(pieces, tokens, model, Render(template_sha=template_sha))
 
 
 def store_texts(
