@@ -11,9 +11,9 @@ from analytics.clustered import QueryVector
 from analytics.clustering import prepare
 from analytics.envelopes import Partial, Tag, body_of, key_of, open_as, tag_of
 from analytics.scope_clusters import ScopeClusters
+from jobs.live import Live
 from jobs.operators.tags import INSIGHTS
 from jobs.settings import JobSettings
-from jobs.state import Marker, check_marker, open_map_store, open_marker
 from jobs.streams import keyed
 from jobs.timers import Alarms
 
@@ -32,24 +32,14 @@ class ClusterOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped ba
         """Opens state; live clusters are caches of it. Loads scikit-learn: a stride that did would hold up the job."""
         prepare()
         settings = JobSettings.from_json(self._settings)
-        self._config = settings.clusters()
-        self._marker = Marker(settings.warmup.shards)
-        self._marker_state = open_marker(runtime_context)
-        self._store = open_map_store(runtime_context)
+        config = settings.clusters()
         self._alarms = Alarms()
-        self._live: dict[str, ScopeClusters] = {}
-
-    def _clusters(self, scope: str) -> ScopeClusters:
-        found = self._live.get(scope)
-        if found is None:
-            check_marker(self._marker_state, self._marker)
-            found = self._live[scope] = ScopeClusters(self._config, self._store)
-        return found
+        self._live = Live(runtime_context, settings.warmup.shards, lambda _, store: ScopeClusters(config, store))
 
     def process_element(self, value: bytes, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
         """One vector, or the totals of one pane and shard."""
         scope = key_of(value)
-        clusters = self._clusters(scope)
+        clusters = self._live[scope]
         if tag_of(value) == Tag.VECTOR:
             clusters.on_vector(open_as(value, QueryVector))
         else:
@@ -61,7 +51,7 @@ class ClusterOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped ba
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Any]:
         """A stride."""
         scope = str(ctx.get_current_key())
-        clusters = self._clusters(scope)
+        clusters = self._live[scope]
         out: list[bytes] = []
         if Alarms.due(timestamp, clusters.next_timer_ms):
             out = clusters.on_timer(timestamp)
@@ -75,5 +65,4 @@ class ClusterOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped ba
 
     def _let_go(self, scope: str, clusters: ScopeClusters) -> None:
         if clusters.blank:
-            del self._live[scope]
-            self._marker_state.clear()
+            self._live.end(scope)

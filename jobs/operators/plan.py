@@ -11,9 +11,9 @@ from pyflink.datastream.functions import KeyedBroadcastProcessFunction
 from analytics.envelopes import key_of
 from analytics.planners import planner_of
 from analytics.planning import Planner
+from jobs.live import Live
 from jobs.policies import BroadcastPolicies
 from jobs.settings import JobSettings
-from jobs.state import Marker, check_marker, open_map_store, open_marker
 from jobs.streams import policy_state
 from jobs.timers import Alarms, event_time_ms
 
@@ -31,25 +31,15 @@ class PlanOperator(KeyedBroadcastProcessFunction):  # type: ignore[misc]  # unty
     def open(self, runtime_context: RuntimeContext) -> None:
         """Opens state; live planners are caches of it."""
         settings = JobSettings.from_json(self._settings)
-        self._config = settings.planning()
-        self._marker = Marker(settings.warmup.shards)
-        self._marker_state = open_marker(runtime_context)
-        self._store = open_map_store(runtime_context)
+        config = settings.planning()
         self._policies = BroadcastPolicies(policy_state(), settings.policy_defaults())
         self._alarms = Alarms()
-        self._live: dict[str, Planner] = {}
-
-    def _planner(self, pool: str) -> Planner:
-        found = self._live.get(pool)
-        if found is None:
-            check_marker(self._marker_state, self._marker)
-            found = self._live[pool] = planner_of(self._config, pool, self._store)
-        return found
+        self._live = Live(runtime_context, settings.warmup.shards, lambda pool, store: planner_of(config, pool, store))
 
     def process_element(self, value: bytes, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext) -> Sequence[bytes]:
         """One envelope for this pool; the fast lane answers at once."""
         pool = key_of(value)
-        planner = self._planner(pool)
+        planner = self._live[pool]
         timers = ctx.timer_service()
         now_ms = timers.current_processing_time()
         out = planner.on_envelope(value, event_time_ms(timers), now_ms, self._policies.book(ctx))
@@ -60,7 +50,7 @@ class PlanOperator(KeyedBroadcastProcessFunction):  # type: ignore[misc]  # unty
     def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext) -> Sequence[bytes]:
         """A tick."""
         pool = str(ctx.get_current_key())
-        planner = self._planner(pool)
+        planner = self._live[pool]
         out: Sequence[bytes] = ()
         if Alarms.due(timestamp, planner.next_timer_ms):
             timers = ctx.timer_service()
@@ -71,8 +61,7 @@ class PlanOperator(KeyedBroadcastProcessFunction):  # type: ignore[misc]  # unty
 
     def _let_go(self, pool: str, planner: Planner) -> None:
         if planner.blank:
-            del self._live[pool]
-            self._marker_state.clear()
+            self._live.end(pool)
 
     def process_broadcast_element(self, value: bytes, ctx: KeyedBroadcastProcessFunction.Context) -> Sequence[Any]:
         """One policy."""

@@ -9,8 +9,8 @@ from pyflink.datastream import KeyedProcessFunction, RuntimeContext
 
 from analytics.envelopes import PrefixDelta, key_of, open_as
 from analytics.prefixes import PrefixTree
+from jobs.live import Live
 from jobs.settings import JobSettings
-from jobs.state import Marker, check_marker, open_map_store, open_marker
 from jobs.timers import Alarms
 
 
@@ -27,25 +27,15 @@ class PrefixOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped bas
     def open(self, runtime_context: RuntimeContext) -> None:
         """Opens state; live trees are caches of it."""
         settings = JobSettings.from_json(self._settings)
-        self._config = settings.prefixes()
+        config = settings.prefixes()
         self._spread_ms = settings.slide_spread_ms
-        self._marker = Marker(settings.warmup.shards)
-        self._marker_state = open_marker(runtime_context)
-        self._store = open_map_store(runtime_context)
         self._alarms = Alarms()
-        self._live: dict[str, PrefixTree] = {}
-
-    def _tree(self, scope: str) -> PrefixTree:
-        found = self._live.get(scope)
-        if found is None:
-            check_marker(self._marker_state, self._marker)
-            found = self._live[scope] = PrefixTree(self._config, self._store)
-        return found
+        self._live = Live(runtime_context, settings.warmup.shards, lambda _, store: PrefixTree(config, store))
 
     def process_element(self, value: bytes, ctx: KeyedProcessFunction.Context) -> Sequence[bytes]:
         """One delta of one shard."""
         scope = key_of(value)
-        tree = self._tree(scope)
+        tree = self._live[scope]
         tree.on_delta(open_as(value, PrefixDelta))
         self._arm(scope, tree, ctx.timer_service())
         return ()
@@ -53,7 +43,7 @@ class PrefixOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped bas
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Sequence[bytes]:
         """A slide has ended: what is hot now."""
         scope = str(ctx.get_current_key())
-        tree = self._tree(scope)
+        tree = self._live[scope]
         at_ms = timestamp - self._spread_ms
         if not Alarms.due(at_ms, tree.next_timer_ms):
             return ()

@@ -8,8 +8,8 @@ from pyflink.datastream import KeyedProcessFunction, RuntimeContext
 
 from analytics.envelopes import key_of, open_as
 from analytics.prompt_usage import Prompted, PromptUsage
+from jobs.live import Live
 from jobs.settings import JobSettings
-from jobs.state import Marker, check_marker, open_map_store, open_marker
 from jobs.timers import Alarms, event_time_ms
 
 
@@ -26,24 +26,14 @@ class PromptsOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped ba
     def open(self, runtime_context: RuntimeContext) -> None:
         """Opens state; live shards are caches of it."""
         settings = JobSettings.from_json(self._settings)
-        self._config = settings.prompts()
-        self._marker = Marker(settings.warmup.shards)
-        self._marker_state = open_marker(runtime_context)
-        self._store = open_map_store(runtime_context)
+        config = settings.prompts()
         self._alarms = Alarms()
-        self._live: dict[str, PromptUsage] = {}
-
-    def _shard(self, key: str) -> PromptUsage:
-        found = self._live.get(key)
-        if found is None:
-            check_marker(self._marker_state, self._marker)
-            found = self._live[key] = PromptUsage(self._config, self._store)
-        return found
+        self._live = Live(runtime_context, settings.warmup.shards, lambda _, store: PromptUsage(config, store))
 
     def process_element(self, value: bytes, ctx: KeyedProcessFunction.Context) -> Sequence[bytes]:
         """One use, or one adopted answer."""
         key = key_of(value)
-        shard = self._shard(key)
+        shard = self._live[key]
         timers = ctx.timer_service()
         shard.on_prompted(open_as(value, Prompted), event_time_ms(timers))
         self._alarms.arm(key, shard.next_timer_ms, timers)
@@ -52,7 +42,7 @@ class PromptsOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped ba
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Sequence[bytes]:
         """A slide has ended."""
         key = str(ctx.get_current_key())
-        shard = self._shard(key)
+        shard = self._live[key]
         if not Alarms.due(timestamp, shard.next_timer_ms):
             return ()
         out = shard.on_timer(timestamp)

@@ -9,8 +9,8 @@ from pyflink.datastream import KeyedProcessFunction, RuntimeContext
 from analytics.envelopes import key_of, open_as
 from analytics.sessions import Session
 from analytics.turns import Turn
+from jobs.live import Live
 from jobs.settings import JobSettings
-from jobs.state import Marker, check_marker, open_map_store, open_marker
 from jobs.timers import Alarms
 
 
@@ -27,24 +27,14 @@ class SessionOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped ba
     def open(self, runtime_context: RuntimeContext) -> None:
         """Opens state; live sessions are caches of it."""
         settings = JobSettings.from_json(self._settings)
-        self._config = settings.sessions()
-        self._marker = Marker(settings.warmup.shards)
-        self._marker_state = open_marker(runtime_context)
-        self._store = open_map_store(runtime_context)
+        config = settings.sessions()
         self._alarms = Alarms()
-        self._live: dict[str, Session] = {}
-
-    def _session(self, key: str) -> Session:
-        found = self._live.get(key)
-        if found is None:
-            check_marker(self._marker_state, self._marker)
-            found = self._live[key] = Session(self._config, self._store)
-        return found
+        self._live = Live(runtime_context, settings.warmup.shards, lambda _, store: Session(config, store))
 
     def process_element(self, value: bytes, ctx: KeyedProcessFunction.Context) -> Sequence[bytes]:
         """One prompt."""
         key = key_of(value)
-        session = self._session(key)
+        session = self._live[key]
         out = session.on_turn(open_as(value, Turn))
         self._alarms.arm(key, session.next_timer_ms, ctx.timer_service())
         return out
@@ -52,10 +42,9 @@ class SessionOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped ba
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Sequence[bytes]:
         """The session may be over."""
         key = str(ctx.get_current_key())
-        session = self._session(key)
+        session = self._live[key]
         session.on_timer(timestamp)
         self._alarms.arm(key, session.next_timer_ms, ctx.timer_service())
         if session.next_timer_ms is None:  # sessions end: what is over must not stay in memory or state
-            del self._live[key]
-            self._marker_state.clear()
+            self._live.end(key)
         return ()

@@ -122,8 +122,8 @@ def test_a_session_that_is_over_leaves_no_state() -> None:
     (due,) = context.event_timers
     session.on_timer(due, Context(backend, key_of(turn), due))
     assert session._live == {}
-    assert session._store.items() == []
-    assert session._marker_state.keys() == []
+    assert session._live.store.items() == []
+    assert session._live.marker_state.keys() == []
 
 
 @pytest.mark.parametrize("die", [False, True])
