@@ -26,6 +26,7 @@ GROUPS = (
     "announce",
     "schema",
     "bench",
+    "backtest",
     "doctor",
 )
 
