@@ -39,11 +39,11 @@ class Work:
         return self.order.command
 
     def stop_with(self, cause: StopCause) -> None:
-        """Closes it if it runs. The first cause stays."""
+        """Closes it if it runs. The first cause stays, and what is closing already is left to it."""
         if self.stop is None:
             self.stop = cause
-        if self.task is not None:
-            self.task.cancel()
+            if self.task is not None:
+                self.task.cancel()
 
 
 @dataclass(eq=False)

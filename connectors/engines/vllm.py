@@ -328,19 +328,26 @@ class VllmEngine:
     async def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float | None
     ) -> httpx.Response:
-        """One exchange within a total deadline; leaving early closes the connection, which cancels at the engine."""
+        """One exchange within a total deadline; leaving early closes the connection, which cancels at the engine.
+
+        The exchange is a task of its own, cancelled once: httpcore leaves its connection open, and the engine at work,
+        when a second cancellation comes while it closes.
+        """
         limit_s = self._timeout_s if timeout_s is None else timeout_s
+        exchange = asyncio.create_task(self._client.request(method, path, json=body))
         try:
-            async with asyncio.timeout(limit_s):
-                return await self._client.request(method, path, json=body)
-        except TimeoutError as fault:
-            raise TransientFault(f"{self.url}{path} did not answer within {limit_s:g} s") from fault
+            await asyncio.wait((exchange,), timeout=limit_s)
+            if exchange.done():
+                return exchange.result()
         except (httpx.HTTPError, httpx.StreamError) as fault:
             if isinstance(fault, httpx.ConnectError):
                 self._probed = None  # what listens there next may be another version, or have other switches
             raise TransientFault(f"{self.url}{path}: {type(fault).__name__} {fault}".rstrip()) from fault
         except RuntimeError as fault:  # httpx: the client has been closed while the call waited
             raise TransientFault(f"{self.url}{path}: {fault}") from fault
+        finally:
+            exchange.cancel()
+        raise TransientFault(f"{self.url}{path} did not answer within {limit_s:g} s")
 
     def _check(self, answer: httpx.Response, path: str) -> None:
         if answer.is_success:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -230,7 +230,8 @@ def build_app(engine: SimulatedEngine) -> Starlette:
             replay.cancel()
             engine.publisher.close()
 
-    handlers: dict[Any, Any] = {ApiError: _api_error, ClientGone: _client_gone, 404: _no_route, 405: _no_route}
+    handlers: dict[Any, Any] = {ApiError: _api_error, 404: _no_route, 405: _no_route}
+    handlers |= dict.fromkeys((ClientGone, ClientDisconnect), _client_gone)
     return Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
 
 
@@ -245,7 +246,7 @@ async def _api_error(_request: Request, fault: ApiError) -> Response:
     return _json(fault.body, int(fault.status))
 
 
-async def _client_gone(_request: Request, _fault: ClientGone) -> Response:
+async def _client_gone(_request: Request, _fault: Exception) -> Response:
     return Response(status_code=499)
 
 

@@ -109,6 +109,22 @@ async def test_closing_the_connection_cancels(stream: bool) -> None:
     assert totals["blocks"]["held"] == 0
 
 
+async def test_a_call_that_is_cancelled_twice_is_cancelled_at_the_engine() -> None:
+    """As when two who want it ended say so at once: the second must not interrupt the closing of the connection."""
+    with simulator("--prefill-ms-per-token", "60000") as running:
+        engine = VllmEngine(running.url)
+        async with httpx.AsyncClient(base_url=running.url) as client:
+            call = asyncio.create_task(engine.warm_tokens("tiny", [300] * 100, request_id="twice"))
+            await in_flight(client, 1)
+            for _ in range(10):
+                call.cancel()
+                await asyncio.sleep(0)
+            with contextlib.suppress(asyncio.CancelledError):
+                await call
+            await in_flight(client, 0)
+        await engine.close()
+
+
 async def consume(client: httpx.AsyncClient, body: dict[str, object]) -> None:
     async with client.stream("POST", "/v1/completions", json=body) as answer:
         async for _ in answer.aiter_bytes():
