@@ -22,6 +22,9 @@ from stoker.stack.process import marked, sweep
 from stoker.stack.redis import Redis, RedisConfig
 from stoker.stack.topics import create_topics
 
+# A test's JVM lives for a minute or two, and the optimising compiler would take a third of its time and never pay back.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+
 Service = TypeVar("Service")
 READY_S = 300.0
 """For a service to start on a machine that is overloaded."""

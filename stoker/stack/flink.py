@@ -32,7 +32,7 @@ READY_S = 300.0
 
 
 class ApplicationRecord(msgspec.Struct, frozen=True):
-    """What is kept on disk of an application, so that another process can stop or recover it.
+    """What is kept on disk of an application, so that another process can stop it.
 
     Attributes:
         name: of the application; its processes are NAME-jobmanager and NAME-taskmanager-I.
@@ -291,18 +291,6 @@ class FlinkApplication:
         """Start one TaskManager afresh, ending what is left of the old. `wait_running` tells when the job is back."""
         self.taskmanager(index).stop(grace_s=0.0)
         self._start_taskmanager(index)
-
-    def recover(self, ready_s: float = READY_S) -> list[str]:
-        """Bring back whatever died. Returns the names of what was started; empty when all processes live."""
-        if not self.running:
-            self.restart_jobmanager(ready_s)
-            return [self.jobmanager.name, *(process.name for process in self.taskmanagers)]
-        dead = [index for index, process in enumerate(self.taskmanagers) if process.pid is None]
-        for index in dead:
-            self.restart_taskmanager(index)
-        if dead:
-            self.wait_running(ready_s)
-        return [self.taskmanager(index).name for index in dead]
 
     def stop_with_savepoint(self, folder: Path | None = None, deadline_s: float = 120.0) -> Path:
         """Stop the job with a savepoint, end its processes, return the savepoint's path.

@@ -126,7 +126,7 @@ class Deployment:
     def __init__(self, settings: JobSettings, state: StateFolder) -> None:
         self.settings = settings
         self.outputs = Outputs()
-        self._state = state
+        self.state = state
         self.file = state.root / f"{settings.kafka.topic_prefix}job.json"
         self.file.write_text(settings.to_json())
         self._app: FlinkApplication | None = None
@@ -163,7 +163,7 @@ class Deployment:
                 "warmup",
                 PROJECT / "jobs" / "warmup.py",
                 ["--config", str(self.file)],
-                state=self._state,
+                state=self.state,
                 parallelism=parallelism,
                 savepoint=self._savepoint,
                 # Who was killed is known by the refused connection; who is only slow must not be taken for dead.
