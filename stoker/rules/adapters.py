@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from analytics import adapters
 from schemas.fields import Share
+from stoker.heat_page import heat_page
 from stoker.rules.registry import Input, rule
 
 Amount = Annotated[float, Meta(ge=0)]
@@ -34,14 +35,19 @@ class HeatInput(Input, frozen=True, kw_only=True):
     gradients: dict[str, list[list[float]]] | None = None
     activity: dict[str, list[Amount]] | None = None
     pixels: bool = False
+    page: bool = False
 
 
 @rule("lora_heat", "D12", {"rank": 8, "alpha": 16, "activity": {"q_proj": [1, 4], "v_proj": [0, 2]}})
 def lora_heat(asked: HeatInput) -> object:
-    """Heat of an adapter's modules over time, in [0, 1]; with pixels also as colours."""
+    """Heat of an adapter's modules over time, in [0, 1]; with pixels also as colours, with page as HTML."""
     heat = adapters.lora_heat(asked.rank, asked.alpha, asked.gradients, asked.activity)
-    found = {"modules": heat.modules, "values": heat.values, "source": heat.source}
-    return {**found, "rgba": heat.rgba()} if asked.pixels else found
+    found: dict[str, object] = {"modules": heat.modules, "values": heat.values, "source": heat.source}
+    if asked.pixels:
+        found["rgba"] = heat.rgba()
+    if asked.page:
+        found["page"] = heat_page(heat)
+    return found
 
 
 class ReleaseInput(Input, frozen=True, kw_only=True):
