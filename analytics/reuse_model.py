@@ -1,0 +1,132 @@
+"""When a block will be asked for again, by how often it was and how long ago: learned online, from events and exposure.
+
+For each class of uses and each bucket of age the model counts uses (events) and the time that blocks spent there
+(exposure); their ratio is the rate of reuse. Decayed hotness is the prior: as long as a cell has seen little, its rate
+is what a hotness of so many uses fading with the half-life says. From the rates follows an *index*: the most uses a
+second that keeping a block can earn from its age on, over all times at which one may let it go (Gittins' index of a
+job that ends with its reuse). A rate may be low now and high in a minute; the index looks ahead.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from analytics.records import Record, pack, unpack
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+FIRST_USES = np.array([1, 2, 3, 4, 6, 9, 17])
+"""Least number of uses of each class."""
+MIDDLE_USES = np.array([1.0, 2.0, 3.0, 4.5, 7.0, 12.0, 24.0])
+EDGES_MS: Floats = np.concatenate([[0.0], 4000.0 * 2.0 ** (np.arange(0, 21) / 2)])
+"""Of the buckets of age, to a little over an hour; what is older is in the last one."""
+
+
+class ReuseRecord(Record, frozen=True, array_like=True):
+    """What was counted, row by row."""
+
+    events: tuple[float, ...]
+    exposure_ms: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class ReuseConfig:
+    """Settings.
+
+    Args:
+        half_life_ms: of the hotness that is the prior.
+        prior_uses: events that the prior counts for in each cell; sixteen tell a rate to 25 %.
+    """
+
+    half_life_ms: float = 300_000.0
+    prior_uses: float = 16.0
+
+
+class ReuseModel:
+    """Events and exposure, and the index that follows.
+
+    Args:
+        config: settings.
+    """
+
+    def __init__(self, config: ReuseConfig) -> None:
+        shape = (len(FIRST_USES), len(EDGES_MS) - 1)
+        self._prior_uses = config.prior_uses
+        middle_ms = (EDGES_MS[:-1] + EDGES_MS[1:]) / 2
+        fading = np.exp2(-middle_ms / config.half_life_ms)
+        self._prior_per_ms: Floats = np.outer(MIDDLE_USES, fading) * math.log(2) / config.half_life_ms
+        self._events: Floats = np.zeros(shape)
+        self._exposure_ms: Floats = np.zeros(shape)
+        self._index: Floats = np.zeros(shape)
+        self.learn()
+
+    def used(self, uses: int, age_ms: float, blocks: int) -> None:
+        """A run was asked for again, so long after its last of so many uses."""
+        if age_ms > 0:
+            # An age on an edge belongs to the time before it.
+            bucket = int(np.searchsorted(EDGES_MS, age_ms, side="left")) - 1
+            self._events[_class(uses), min(bucket, self._events.shape[1] - 1)] += blocks
+
+    def waited(self, uses: Ints, ages_ms: Floats, blocks: Ints, time_ms: float) -> None:
+        """Runs waited for their next use for a while, in the middle of which they had these ages."""
+        cells = _classes(uses) * self._events.shape[1] + _buckets(ages_ms)
+        counted = np.bincount(cells, weights=blocks, minlength=self._events.size)
+        self._exposure_ms += counted.reshape(self._events.shape) * time_ms
+
+    def learn(self) -> None:
+        """Renews the index from what was counted."""
+        rates = (self._events + self._prior_uses) / (self._exposure_ms + self._prior_uses / self._prior_per_ms)
+        self._index = _gittins(rates)
+
+    def index(self, uses: Ints, ages_ms: Floats) -> Floats:
+        """Uses a millisecond that each run can earn if it is kept from now on."""
+        found: Floats = self._index[_classes(uses), _buckets(ages_ms)]
+        return found
+
+    def snapshot(self) -> bytes:
+        """Versioned bytes of what was counted."""
+        return pack(ReuseRecord(1, tuple(self._events.ravel().tolist()), tuple(self._exposure_ms.ravel().tolist())))
+
+    def restore(self, blob: bytes) -> None:
+        """Takes what `snapshot` gave and learns from it."""
+        record = unpack(blob, ReuseRecord)
+        if len(record.events) != self._events.size:
+            raise msgspec.ValidationError("the model of reuse was cut into other cells")
+        self._events = np.array(record.events).reshape(self._events.shape)
+        self._exposure_ms = np.array(record.exposure_ms).reshape(self._events.shape)
+        self.learn()
+
+
+def _class(uses: int) -> int:
+    return int(np.searchsorted(FIRST_USES, uses, side="right")) - 1
+
+
+def _classes(uses: Ints) -> Ints:
+    return np.searchsorted(FIRST_USES, uses, side="right") - 1
+
+
+def _buckets(ages_ms: Floats) -> Ints:
+    buckets = np.searchsorted(EDGES_MS, ages_ms, side="right") - 1
+    return np.clip(buckets, 0, len(EDGES_MS) - 2)
+
+
+def _gittins(rates: Floats) -> Floats:
+    """Per class and bucket, the best of uses over time held, over all buckets at whose end one may give up."""
+    widths = np.diff(EDGES_MS)
+    chance = -np.expm1(-rates * widths)
+    # Time held in a bucket: its width if nothing comes, about half of it if the use comes.
+    held = widths * (1 - chance / 2)
+    index = np.zeros_like(rates)
+    for start in range(rates.shape[1]):
+        alive = np.cumprod(1 - chance[:, start:], axis=1)
+        before = np.concatenate([np.ones((rates.shape[0], 1)), alive[:, :-1]], axis=1)
+        earned = np.cumsum(before * chance[:, start:], axis=1)
+        spent = np.cumsum(before * held[:, start:], axis=1)
+        index[:, start] = np.max(earned / spent, axis=1)
+    return index
