@@ -12,24 +12,6 @@ from analytics.running_entropy import Integers
 K = TypeVar("K", bound=Hashable)
 
 
-class _Numbered(dict[K, int]):
-    """Looks keys up at the speed of a dict; only a new one costs a call."""
-
-    def __init__(self) -> None:
-        self.free: list[int] = []
-        self.keys_by_number: list[K | None] = []
-
-    def __missing__(self, key: K) -> int:
-        if self.free:
-            number = self.free.pop()
-            self.keys_by_number[number] = key
-        else:
-            number = len(self.keys_by_number)
-            self.keys_by_number.append(key)
-        self[key] = number
-        return number
-
-
 class KeyNumbers(Generic[K]):
     """Keys by number, and numbers by key. `capacity` is one more than the greatest number given so far.
 
@@ -42,7 +24,9 @@ class KeyNumbers(Generic[K]):
     """
 
     def __init__(self) -> None:
-        self._numbers: _Numbered[K] = _Numbered()
+        self._numbers: dict[K, int] = {}
+        self._keys: list[K | None] = []
+        self._free: list[int] = []
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -50,11 +34,29 @@ class KeyNumbers(Generic[K]):
     @property
     def capacity(self) -> int:
         """Length of a column that has a place for every number."""
-        return len(self._numbers.keys_by_number)
+        return len(self._keys)
 
     def of(self, keys: Sequence[K]) -> Integers:
         """The number of each key; new keys get one."""
-        return np.fromiter(map(self._numbers.__getitem__, keys), dtype=np.int64, count=len(keys))
+        known, held, free = self._numbers, self._keys, self._free
+        found = list(map(known.get, keys))
+        if None in found:
+            for place, number in enumerate(found):
+                if number is not None:
+                    continue
+                key = keys[place]
+                # The key may have come before in these keys.
+                number = known.get(key)
+                if number is None:
+                    if free:
+                        number = free.pop()
+                        held[number] = key
+                    else:
+                        number = len(held)
+                        held.append(key)
+                    known[key] = number
+                found[place] = number
+        return np.array(found, dtype=np.int64)
 
     def key(self, number: int) -> K:
         """The key that has a number.
@@ -62,17 +64,17 @@ class KeyNumbers(Generic[K]):
         Raises:
             KeyError: none has it.
         """
-        key = self._numbers.keys_by_number[number]
+        key = self._keys[number]
         if key is None:
             raise KeyError(number)
         return key
 
     def release(self, numbers: Iterable[int]) -> None:
         """These numbers may be given to other keys."""
-        held = self._numbers
+        known, held, free = self._numbers, self._keys, self._free
         for number in numbers:
-            key = held.keys_by_number[number]
+            key = held[number]
             if key is not None:
-                del held[key]
-                held.keys_by_number[number] = None
-                held.free.append(number)
+                del known[key]
+                held[number] = None
+                free.append(number)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 UNITS_PER_NAT = 1 << 32
-_TABLE_SIZE = 65_536
+_TABLE_SIZE = 1 << 17
 _LN2 = math.log(2)
 
 Integers = NDArray[np.int64]
@@ -73,14 +73,11 @@ def _table() -> Integers:
 
 
 def _units(counts: Integers) -> Integers:
-    table = _table()
-    if int(counts.max(initial=0)) < _TABLE_SIZE:
-        known: Integers = table[counts]
+    try:
+        known: Integers = _table().take(counts)
         return known
-    found: Integers = table[np.minimum(counts, _TABLE_SIZE - 1)]
-    large = counts >= _TABLE_SIZE
-    found[large] = [clogc_units(count) for count in counts[large].tolist()]
-    return found
+    except IndexError:
+        return np.array([clogc_units(count) for count in counts.tolist()], dtype=np.int64)
 
 
 def sums_of(counts: Iterable[int]) -> CountSums:
@@ -157,7 +154,7 @@ class EntropyColumn:
 
     def add(self, keys: Integers) -> None:
         """Counts every key of a batch once more for each time that it occurs in it."""
-        self._change(keys, 1)
+        self.exchange(keys, _NO_KEYS)
 
     def remove(self, keys: Integers) -> None:
         """Takes back what was added.
@@ -165,21 +162,39 @@ class EntropyColumn:
         Raises:
             ValueError: a key was not added so often; nothing is changed.
         """
-        self._change(keys, -1)
+        self.exchange(_NO_KEYS, keys)
 
-    def _change(self, keys: Integers, sign: int) -> None:
-        if not len(keys):
+    def exchange(self, entering: Integers, leaving: Integers) -> None:
+        """Adds some keys and removes others at once, which costs less than one after the other.
+
+        Raises:
+            ValueError: a key was not added so often as it is removed; nothing is changed.
+        """
+        if not len(entering) + len(leaving):
             return
-        changed, times = distinct(keys)
-        self.counts = grown(self.counts, int(changed[-1]) + 1)
-        before = self.counts[changed]
-        after = before + sign * times
-        if sign < 0 and int(after.min()) < 0:
+        changed = _rising(np.concatenate((entering, leaving)))
+        if changed[-1] >= len(self.counts):
+            self.counts = grown(self.counts, int(changed[-1]) + 1)
+        before = self.counts.take(changed)
+        np.add.at(self.counts, entering, 1)
+        np.subtract.at(self.counts, leaving, 1)
+        after = self.counts.take(changed)
+        if after.min() < 0:
+            self.counts[changed] = before
             raise ValueError("keys cannot be removed more often than they were added")
-        self.counts[changed] = after
-        self._weight += sign * len(keys)
+        self._weight += len(entering) - len(leaving)
         self._units += int((_units(after) - _units(before)).sum())
         self._distinct += int(np.count_nonzero(after)) - int(np.count_nonzero(before))
+
+
+def _rising(keys: Integers) -> Integers:
+    """The distinct numbers of a batch that is not empty, in rising order."""
+    ordered = np.sort(keys)
+    first = np.empty(len(ordered), dtype=bool)
+    first[0] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    found: Integers = ordered[first]
+    return found
 
 
 def distinct(keys: Integers) -> tuple[Integers, Integers]:
@@ -200,3 +215,4 @@ def grown(column: NDArray[Any], size: int) -> NDArray[Any]:
 
 
 _ZERO = np.zeros(1, dtype=np.int64)
+_NO_KEYS = np.zeros(0, dtype=np.int64)

@@ -14,6 +14,7 @@ from stoker.bench.figures import Report
 BACKTESTS = {
     "kv": "retention and warm-up of KV blocks on the Mooncake conversation trace",
     "lora": "residency and prefetch of adapters on the LoRA trace",
+    "focus": "crowds and what only looks like one, generated over the arrivals of the Azure trace",
 }
 
 

@@ -15,6 +15,7 @@ BENCHES = {
     "simulator": "32 clients against the engine simulator at zero model time",
     "pipeline": "a preloaded topic through the job `warmup`",
     "latency": "event produced to command consumed, and on to Redis",
+    "entropy": "entropy of a sliding window kept up to date, against a recount",
 }
 
 

@@ -79,11 +79,11 @@ def test_counts_of_any_size_keep_the_bound(counts: list[int]) -> None:
 
 def test_counts_beyond_the_table_are_the_same_in_a_batch() -> None:
     column, single = EntropyColumn(), RunningEntropy()
-    keys = np.repeat(np.array([3, 4], dtype=np.int64), [70_000, 65_536])
+    keys = np.repeat(np.array([3, 4], dtype=np.int64), [140_000, 1 << 17])
     column.add(keys)
     column.remove(keys[:7])
-    single.add(3, 70_000)
-    single.add(4, 65_536)
+    single.add(3, 140_000)
+    single.add(4, 1 << 17)
     single.remove(3, 7)
     assert column.sums == single.sums
 
@@ -98,6 +98,19 @@ def test_the_correction_of_miller_and_madow_takes_most_of_the_bias_away() -> Non
     corrected = np.mean([each.corrected_bits for each in sums]) - truth
     assert plain < -0.08
     assert abs(corrected) < 0.03
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(0, 9), max_size=30), st.lists(st.integers(0, 9), max_size=30))
+def test_an_exchange_is_an_add_and_a_remove(entering: list[int], leaving: list[int]) -> None:
+    one, two = EntropyColumn(), EntropyColumn()
+    come, go = np.array(entering, dtype=np.int64), np.array(leaving, dtype=np.int64)
+    for column in (one, two):
+        column.add(go)
+    one.exchange(come, go)
+    two.add(come)
+    two.remove(go)
+    assert one.sums == two.sums == sums_of(Counter(entering).values())
 
 
 def test_nothing_has_no_entropy() -> None:
