@@ -8,6 +8,7 @@ it is a miss, and the warm-up late.
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from analytics.cache_models import Prompt
 from analytics.reuse_model import Floats, Ints, ReuseConfig, ReuseModel
 
 Flags = npt.NDArray[np.bool_]
+DEPTH_WORTH = 1e-6
+"""Part of its worth that a run loses with every step of depth: of equal ones the deeper leaves first."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,8 @@ class HostTierCache:
         self._under_way: list[int] = []
         self._landing: set[int] = set()
         self._worst: list[int] = []
+        self._worst_worth: list[float] = []
+        self._fresh: list[tuple[float, int, int]] = []
         self._ordered_at_ms = -np.inf
         self._now_ms: float | None = None
         self._tick_at_ms = 0.0
@@ -128,9 +133,11 @@ class HostTierCache:
             self._uses[row] += 1
             self._last_ms[row] = max(self._last_ms[row], at_ms)
             self._depth[row] = depth
+            worth = self._model.fresh(int(self._uses[row])) * (1 - DEPTH_WORTH * depth)
+            heapq.heappush(self._fresh, (worth, row, int(self._uses[row])))
             self._warmed[row], self._displaced[row] = 0, False
         self._forget()
-        self._evict(at_ms, by_warm_up=False)
+        self._evict(by_warm_up=False)
         return found
 
     def _look(self, prompt: Prompt) -> int:
@@ -169,12 +176,16 @@ class HostTierCache:
         if at_ms >= self._learn_at_ms:
             self._model.learn()
             self._learn_at_ms = at_ms + self._config.learn_ms
-        held = rows[self._held[rows] > 0]
-        self._order(held, self._worth(held, at_ms), at_ms)
-        self._ordered_at_ms -= 1
+        held = self._held[rows] > 0
+        warms = self._config.budget_share > 0
+        if not warms:
+            rows, held = rows[held], held[held]
+        worth = self._worth(rows, at_ms + self._config.tick_ms)
+        self._order(rows[held], worth[held], at_ms)
         self._land(at_ms)
-        self._evict(at_ms, by_warm_up=True)
-        self._plan(rows, self._worth(rows, at_ms + self._config.tick_ms))
+        self._evict(by_warm_up=True)
+        if warms:
+            self._plan(rows, worth)
 
     def _land(self, at_ms: float) -> None:
         """What was planned a tick ago arrives."""
@@ -217,33 +228,49 @@ class HostTierCache:
         self._under_way = below[:count].tolist()
         self._landing = set(self._under_way)
 
-    def _evict(self, at_ms: float, by_warm_up: bool) -> None:
-        """The worst leave, as they were ordered at the last tick; what was touched since stays."""
+    def _evict(self, by_warm_up: bool) -> None:
+        """The worst leave: of what was ordered at the last tick, and of what was asked for since."""
         surplus = self._held_blocks - self._capacity
         while surplus > 0:
-            if not self._worst:
-                rows = np.flatnonzero(self._held)
-                self._order(rows, self._worth(rows, at_ms), at_ms)
-            row = self._worst.pop()
+            row = self._next_worst()
             leaving = min(surplus, int(self._held[row]))
-            if not leaving or self._last_ms[row] > self._ordered_at_ms or self._landed_ms[row] > self._ordered_at_ms:
-                continue
             self._held[row] -= leaving
             self._held_blocks -= leaving
             surplus -= leaving
             self._displaced[row] = by_warm_up
             self._warmed[row] = max(0, self._warmed[row] - leaving)
-            if self._held[row]:
-                self._worst.append(row)
+
+    def _next_worst(self) -> int:
+        """The row to take from; it stays the next one until nothing of it is left."""
+        while self._worst:
+            row = self._worst[-1]
+            if self._held[row] and max(self._last_ms[row], self._landed_ms[row]) < self._ordered_at_ms:
+                break
+            self._worst.pop()
+            self._worst_worth.pop()
+        while self._fresh:
+            _, row, uses = self._fresh[0]
+            if self._held[row] and self._uses[row] == uses:
+                break
+            heapq.heappop(self._fresh)
+        if self._worst and (not self._fresh or self._worst_worth[-1] <= self._fresh[0][0]):
+            return self._worst[-1]
+        if self._fresh:
+            return self._fresh[0][1]
+        # Only what has just landed is held.
+        return int(np.flatnonzero(self._held)[-1])
 
     def _order(self, rows: Ints, worth: Floats, at_ms: float) -> None:
-        self._worst = rows[np.argsort(-worth, kind="stable")].tolist()
+        """What a tick finds held, the worst last; it is newly ordered when it was touched."""
+        order = np.argsort(-worth, kind="stable")
+        self._worst, self._worst_worth = rows[order].tolist(), worth[order].tolist()
+        self._fresh = []
         self._ordered_at_ms = at_ms
 
     def _worth(self, rows: Ints, at_ms: float) -> Floats:
         """The index; of equal ones the deeper is worth less, then the longer untouched."""
         ages_ms = at_ms - self._last_ms[rows]
-        return self._model.index(self._uses[rows], ages_ms) * (1 - 1e-6 * self._depth[rows] - 1e-10 * ages_ms)
+        return self._model.index(self._uses[rows], ages_ms) * (1 - DEPTH_WORTH * self._depth[rows] - 1e-10 * ages_ms)
 
     def _row(self, key: Hashable) -> int:
         row = self._rows.get(key)

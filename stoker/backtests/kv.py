@@ -1,9 +1,9 @@
 """Backtest `kv`: what caches of 1M, 3M and 10M tokens find of the Mooncake conversation trace (D11).
 
 Bounds: LRU, Belady by block with bypass, and a cache without end (algorithms.md §3). `spec` is decayed hotness with
-the fixed half-life of the prefix tree, `stoker` lets it tune itself, `stoker_warm` has a host tier below and warm-ups
-out of it. Every block of the trace counts as full, the last too, as in all published figures. Nothing is fitted to the
-trace.
+the fixed half-life of the prefix tree, `hotness` lets it tune itself, `stoker` keeps by learned reuse, with hotness as
+prior, and `stoker_warm` has warm-ups out of the host tier as well. Every block of the trace counts as full, the last
+too, as in all published figures. Nothing is fitted to the trace.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Trace:
 
 
 def run() -> Report:
-    """Figures hit_rate.{lru,spec,stoker,stoker_warm,belady,infinite}.SIZE and those of the warm-ups of each size."""
+    """Figures hit_rate.{lru,spec,hotness,stoker,stoker_warm,belady,infinite}.SIZE, and of the warm-ups of each size."""
     return judge(Trace.of(read_trace(data_file(CONVERSATION))), CAPACITIES)
 
 
@@ -74,9 +74,11 @@ def judge(trace: Trace, capacities: dict[str, int]) -> Report:
         add("lru", lru)
         knobs = PrefixConfig()
         add("spec", trace.share(HotCache(blocks, knobs.half_life_ms, knobs.max_ghosts).request))
-        retained = trace.share(RetentionConfig().build(blocks).request)
+        add("hotness", trace.share(RetentionConfig().build(blocks).request))
+        host_blocks = HOST_TOKENS // TRACE_BLOCK_TOKENS
+        retained = trace.share(HostTierConfig(budget_share=0.0).build(blocks, host_blocks).request)
         add("stoker", retained, at_least(RETENTION_GOALS[name]) if name in RETENTION_GOALS else None)
-        warmed = HostTierConfig().build(blocks, HOST_TOKENS // TRACE_BLOCK_TOKENS)
+        warmed = HostTierConfig().build(blocks, host_blocks)
         best = sum(belady(trace.prompts, blocks)) / trace.blocks
         warm = trace.share(warmed.request)
         add("stoker_warm", warm, at_least(WARM_GOALS.get(name, (lru + best) / 2)))
