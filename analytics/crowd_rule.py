@@ -41,11 +41,13 @@ class CrowdConfig:
         window: what is remembered.
         spans: over how many of the last panes a rise is looked for.
         min_before_panes, min_before_askers: what the window must hold before a span for it to be judged.
-        min_share: smallest excess of a gathering, as a part of all askers; half of the burst that must be found.
+        min_share: smallest excess of a gathering, as a part of all askers; a burst of 5 % that has just begun is less.
         min_users: smallest number of distinct users in a crowd's span.
         max_keys: greatest perplexity of the excess; also how many keys are named.
         z: a key has risen when chance would do that no more often than so many standard deviations are exceeded.
-        jump: and when it is asked for so many times as often as its past says.
+        jump: and when its share is so many times what it was; the rate of all that rose must be too: what merely lost
+            less than the rest is no crowd.
+        trend_z: the same for the group beyond its own trend, which a model so simple does not know exactly.
         slack, bar: of the CUSUM, in standard deviations: what each slide takes off, and what raises the alarm.
         floor: smallest standard deviation of the share.
         history: slides that make a scope's own baseline.
@@ -64,13 +66,14 @@ class CrowdConfig:
     spans: tuple[int, ...] = (1, 3, 6)
     min_before_panes: int = 6
     min_before_askers: int = 100
-    min_share: float = 0.025
+    min_share: float = 0.02
     min_users: int = 30
     max_keys: int = 50
     z: float = 5.0
     jump: float = 1.3
+    trend_z: float = 6.0
     slack: float = 1.0
-    bar: float = 6.0
+    bar: float = 4.0
     floor: float = 0.004
     history: int = 30
     one_text_share: float = 0.9
@@ -155,15 +158,17 @@ class CrowdRule:
             return None
         if counted.all_now < config.min_users:
             return None
-        usual = _usual(counted, self.window.distinct_keys())
+        usual = _usual(counted, span, self.window.distinct_keys())
         excess = counted.now - usual
-        rose = (counted.now >= config.jump * usual) & (_deviations(counted) > config.z)
+        rose = (counted.now >= config.jump * usual) & (_deviations(counted, span) > config.z)
         if not rose.any():
             return None
         order = np.argsort(-excess[rose], kind="stable")
         keys, gained = span.keys[rose][order], excess[rose][order]
         before = float(counted.before[rose].sum()) / span.before_panes
         jump = float(counted.now[rose].sum()) / span.panes / max(before, 1 / span.before_panes)
+        if jump < config.jump:
+            return None
         share = float(gained.sum()) / counted.all_now
         if raw:
             return _Rise(span, keys, tuple(gained.tolist()), share, jump, 0)
@@ -187,17 +192,20 @@ class CrowdRule:
         """The group's share of the span's askers beyond what its rise before the span leads to expect.
 
         The slope is Theil and Sen's, the median over all pairs of panes, which one burst does not bend; a falling
-        trend is taken as none.
+        trend is taken as none. What chance or the usual spread about the trend explains is nothing.
         """
         panes = self.window.askers_by_pane(keys, span.before_panes + span.panes)
-        asked, everything = panes[:, 0], np.maximum(panes[:, 1], 1)
-        shares = asked[: span.before_panes] / everything[: span.before_panes]
+        past, now = panes[: span.before_panes], panes[span.before_panes :].sum(axis=0)
+        shares = past[:, 0] / np.maximum(past[:, 1], 1)
+        place = np.arange(span.before_panes)
         first, second = np.triu_indices(span.before_panes, 1)
         slope = max(0.0, float(np.median((shares[second] - shares[first]) / (second - first)))) if len(first) else 0.0
-        centre = np.arange(span.before_panes)
-        level = float(np.median(shares - slope * centre))
+        level = float(np.median(shares - slope * place))
         expected = level + slope * (span.before_panes + (span.panes - 1) / 2)
-        return float(asked[span.before_panes :].sum() / everything[span.before_panes :].sum()) - expected
+        beyond = float(now[0] / now[1]) - expected
+        chance = math.sqrt(max(0.0, expected * (1 - expected)) / float(now[1]))
+        spread = float(np.median(np.abs(shares - slope * place - level))) / math.sqrt(span.panes)
+        return beyond if beyond > self.config.trend_z * max(chance, _MAD_TO_DEVIATION * spread) else 0.0
 
     def _crawled(self, spans: Sequence[Span]) -> _Rise | None:
         """The greatest rise by requests that few users made by repeating themselves."""
@@ -243,7 +251,7 @@ class CrowdRule:
             (-gain, window.key(number), rates[number])
             for gain, number in zip(rise.excess, rise.keys.tolist(), strict=True)
         ]
-        raw = _usual(span.events, window.distinct_keys())
+        raw = _usual(span.events, span, window.distinct_keys())
         chosen = np.isin(span.keys, rise.keys)
         raw_share = math.fsum((span.events.now - raw)[chosen]) / span.events.all_now
         gathered, displaced = self._displaced(rise)
@@ -309,13 +317,14 @@ class CrowdRule:
         return group / (group + rest) - usual, fall
 
 
-def _deviations(counted: Counted) -> Numbers:
+def _deviations(counted: Counted, span: Span) -> Numbers:
     """By how many standard deviations each key's count is above chance: the signed root of the binomial deviance.
 
     Of all requests of a key a part falls into the span that is the same for every key where shares do not change. That
-    holds at small counts too, and knows how little a short past says.
+    holds at small counts too, and knows how little a short past says. Where the traffic fell, the part is that of the
+    time: when one burst ends, all other shares rise, but no rate does.
     """
-    share = counted.all_now / (counted.all_now + counted.all_before)
+    share = max(counted.all_now / (counted.all_now + counted.all_before), span.panes / (span.panes + span.before_panes))
     both = counted.now + counted.before
     now, before = both * share, both * (1 - share)
     past = np.where(counted.before > 0, counted.before * np.log(np.maximum(counted.before, 1) / before), 0.0)
@@ -324,9 +333,14 @@ def _deviations(counted: Counted) -> Numbers:
     return found
 
 
-def _usual(counted: Counted, keys: int) -> Numbers:
-    """What each key would get of the span if shares were as before; half a request more for one never seen."""
-    return counted.all_now * (counted.before + 0.5) / (counted.all_before + 0.5 * keys)
+def _usual(counted: Counted, span: Span, keys: int) -> Numbers:
+    """What each key would get of the span at its share or its rate before, whichever is more.
+
+    Half a request more is taken as asked for before, so that one never seen has some share.
+    """
+    at_share = counted.all_now / (counted.all_before + 0.5 * keys)
+    at_rate = span.panes / span.before_panes
+    return (counted.before + 0.5) * max(at_share, at_rate)
 
 
 def _once_a_pane_bits(users: Integers, panes: Integers) -> float:

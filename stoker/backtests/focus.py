@@ -41,8 +41,8 @@ from stoker.replay.azure import read_arrivals
 ARRIVALS = "traces/azure_llm_2023_conv.csv.gz"
 PANE_MS = 10_000
 MINUTE_MS = 60_000
-SEEDS = (0, 1, 2)
-"""None of them was looked at while the rule was made; those from 100 on were."""
+SEEDS = (6, 7, 8)
+"""None of them was looked at while the rule was made: those before them and those from 100 on were."""
 
 _KEYS = [number.to_bytes(16, "big") for number in range(4096)]
 

@@ -127,6 +127,16 @@ def test_all_texts_equal_is_no_focus_from_the_start_or_later() -> None:
             assert {finding.why for finding in found} <= {"one_text", "displaced"}
 
 
+def test_what_is_left_when_a_crowd_goes_has_not_gathered() -> None:
+    chance = random.Random(9)
+    gone_ms = STARTS_MS - 30_000
+    early = [(at - 60_000, k, user) for at, k, user in crowd(chance, 60) if at - 60_000 < gone_ms]
+    found = play([*usual(chance, 20), *early])
+    assert found[0].triggers
+    assert {name for finding in found for name, _ in finding.keys} == {key(PROMOTED)}
+    assert all(finding.at_ms <= gone_ms + 6 * PANE_MS for finding in found)
+
+
 def test_a_topic_that_grows_slowly_is_no_focus() -> None:
     chance = random.Random(6)
     events = [(at, PROMOTED if chance.random() < 0.1 * at / ENDS_MS else k, user) for at, k, user in usual(chance, 120)]
