@@ -13,7 +13,19 @@ from dataclasses import dataclass
 
 from analytics.cache_models import Prompt
 from analytics.hot_cache import HotCache
+from analytics.records import Record, pack, unpack
 from analytics.reuse_gaps import ReuseGaps
+
+
+class RetentionRecord(Record, frozen=True, array_like=True):
+    """A self-tuning pool: the factor in force, the bytes of its parts, what each shadow found, the next retuning."""
+
+    factor: float
+    gaps: bytes
+    pool: bytes
+    shadows: tuple[bytes, ...]
+    shadow_found: tuple[int, ...]
+    retune_at_ms: float | None
 
 
 @dataclass(frozen=True)
@@ -75,6 +87,23 @@ class Retention:
             for index, shadow in enumerate(self._shadows):
                 self._shadow_found[index] += shadow.request(prompt, at_ms)
         return self.pool.request(prompt, at_ms)
+
+    def snapshot(self) -> bytes:
+        """Versioned bytes of the pool and all that it learned; keys of runs are strings or integers then."""
+        shadows = tuple(shadow.snapshot() for shadow in self._shadows)
+        found = tuple(self._shadow_found)
+        gaps, pool = self._gaps.snapshot(), self.pool.snapshot()
+        return pack(RetentionRecord(1, self.factor, gaps, pool, shadows, found, self._retune_at_ms))
+
+    def restore(self, blob: bytes) -> None:
+        """Takes what `snapshot` of a pool with the same factors gave."""
+        record = unpack(blob, RetentionRecord)
+        self.factor, self._retune_at_ms = record.factor, record.retune_at_ms
+        self._shadow_found = list(record.shadow_found)
+        self._gaps.restore(record.gaps)
+        self.pool.restore(record.pool)
+        for shadow, kept in zip(self._shadows, record.shadows, strict=True):
+            shadow.restore(kept)
 
     def _retune(self, at_ms: float) -> None:
         median_ms = self._gaps.median_ms()

@@ -74,6 +74,19 @@ def test_a_snapshot_goes_on_as_the_cache_would_have(timed: Timed, capacity: int,
     assert other.snapshot() == one.snapshot()
 
 
+@settings(max_examples=30, deadline=None)
+@given(timed_traffic(), st.integers(1, 12), st.integers(0, 30))
+def test_a_self_tuning_pool_goes_on_from_its_snapshot(timed: Timed, capacity: int, cut: int) -> None:
+    config = RetentionConfig(sampled=2, tolerance=0.0)
+    one, other = config.build(capacity), config.build(capacity)
+    for prompt, at_ms in timed[:cut]:
+        one.request(prompt, at_ms)
+    other.restore(one.snapshot())
+    for prompt, at_ms in timed[cut:]:
+        assert other.request(prompt, at_ms) == one.request(prompt, at_ms)
+    assert other.snapshot() == one.snapshot()
+
+
 def test_what_was_asked_for_often_outlives_a_scan_and_comes_back_as_hot() -> None:
     cache = HotCache(4, 60_000, 100)
     hot = [Run("hot", 4)]
