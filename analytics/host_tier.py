@@ -11,17 +11,39 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from analytics.cache_models import Prompt
+from analytics.records import Record, pack, unpack
 from analytics.reuse_model import Floats, Ints, ReuseConfig, ReuseModel
 
 Flags = npt.NDArray[np.bool_]
 DEPTH_WORTH = 1e-6
 """Part of its worth that a run loses with every step of depth: of equal ones the deeper leaves first."""
+
+COLUMNS = ("_held", "_blocks", "_uses", "_depth", "_last_ms", "_landed_ms", "_warmed", "_displaced")
+"""What is known of each run, by row."""
+
+
+class HostTierRecord(Record, frozen=True, array_like=True):
+    """Both tiers: keys and rows in the order of their last use, the columns, what is under way, who leaves next."""
+
+    keys: tuple[str | int, ...]
+    rows: tuple[int, ...]
+    free: tuple[int, ...]
+    columns: tuple[tuple[float, ...], ...]
+    under_way: tuple[int, ...]
+    landing: tuple[int, ...]
+    worst: tuple[int, ...]
+    worst_worth: tuple[float, ...]
+    fresh: tuple[tuple[float, int, int], ...]
+    clock_ms: tuple[float | None, float, float, float]
+    demanded_blocks: int
+    counts: tuple[int, int, int, int]
+    model: bytes
 
 
 @dataclass(frozen=True)
@@ -139,6 +161,41 @@ class HostTierCache:
         self._forget()
         self._evict(by_warm_up=False)
         return found
+
+    def snapshot(self) -> bytes:
+        """Versioned bytes of both tiers and all that was learned; keys of runs are strings or integers then."""
+        return pack(
+            HostTierRecord(
+                1,
+                keys=tuple(key for key in self._rows if isinstance(key, str | int)),
+                rows=tuple(self._rows.values()),
+                free=tuple(self._free),
+                columns=tuple(tuple(getattr(self, name).astype(float).tolist()) for name in COLUMNS),
+                under_way=tuple(self._under_way),
+                landing=tuple(sorted(self._landing)),
+                worst=tuple(self._worst),
+                worst_worth=tuple(self._worst_worth),
+                fresh=tuple(self._fresh),
+                clock_ms=(self._now_ms, self._tick_at_ms, self._learn_at_ms, self._ordered_at_ms),
+                demanded_blocks=self.demanded_blocks,
+                counts=astuple(self.counts),
+                model=self._model.snapshot(),
+            )
+        )
+
+    def restore(self, blob: bytes) -> None:
+        """Takes what `snapshot` of a cache with the same settings gave."""
+        record = unpack(blob, HostTierRecord)
+        self._rows = OrderedDict(zip(record.keys, record.rows, strict=True))
+        self._free = list(record.free)
+        for name, column in zip(COLUMNS, record.columns, strict=True):
+            setattr(self, name, np.array(column, dtype=getattr(self, name).dtype))
+        self._known_blocks, self._held_blocks = int(self._blocks.sum()), int(self._held.sum())
+        self._under_way, self._landing = list(record.under_way), set(record.landing)
+        self._worst, self._worst_worth, self._fresh = list(record.worst), list(record.worst_worth), list(record.fresh)
+        self._now_ms, self._tick_at_ms, self._learn_at_ms, self._ordered_at_ms = record.clock_ms
+        self.demanded_blocks, self.counts = record.demanded_blocks, WarmupCounts(*record.counts)
+        self._model.restore(record.model)
 
     def _look(self, prompt: Prompt) -> int:
         """What is found, and what that says of warm-ups."""

@@ -12,11 +12,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from analytics.records import Record, pack, unpack
+from schemas.errors import BrokenConfiguration
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -31,10 +31,11 @@ EDGES_MS: Floats = np.concatenate([[0.0], SHORTEST_MS * 2.0 ** (np.arange(0, 21)
 
 
 class ReuseRecord(Record, frozen=True, array_like=True):
-    """What was counted, row by row."""
+    """What was counted and the index that was last learned of it, row by row."""
 
     events: tuple[float, ...]
     exposure_ms: tuple[float, ...]
+    index: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -98,17 +99,25 @@ class ReuseModel:
         return self._fresh[min(uses, len(CLASS_OF) - 1)]
 
     def snapshot(self) -> bytes:
-        """Versioned bytes of what was counted."""
-        return pack(ReuseRecord(1, tuple(self._events.ravel().tolist()), tuple(self._exposure_ms.ravel().tolist())))
+        """Versioned bytes of what was counted and learned."""
+        events, exposure_ms, index = (
+            tuple(table.ravel().tolist()) for table in (self._events, self._exposure_ms, self._index)
+        )
+        return pack(ReuseRecord(1, events, exposure_ms, index))
 
     def restore(self, blob: bytes) -> None:
-        """Takes what `snapshot` gave and learns from it."""
+        """Takes what `snapshot` gave.
+
+        Raises:
+            BrokenConfiguration: the cells of age and uses were others.
+        """
         record = unpack(blob, ReuseRecord)
         if len(record.events) != self._events.size:
-            raise msgspec.ValidationError("the model of reuse was cut into other cells")
+            raise BrokenConfiguration("a snapshot of reuse has other classes of uses and age; begin without it")
         self._events = np.array(record.events).reshape(self._events.shape)
         self._exposure_ms = np.array(record.exposure_ms).reshape(self._events.shape)
-        self.learn()
+        self._index = np.array(record.index).reshape(self._events.shape)
+        self._fresh = self._index[CLASS_OF, 0].tolist()
 
 
 def _classes(uses: Ints) -> Ints:

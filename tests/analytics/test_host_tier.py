@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from analytics.cache_models import EndlessCache, Run, size
 from analytics.host_tier import HostTierConfig
@@ -31,6 +32,19 @@ def test_with_room_for_all_it_finds_what_was_there_before(timed: Timed) -> None:
     expected = [endless.request(prompt) for prompt, _ in timed]
     assert [cache.request(prompt, at_ms) for prompt, at_ms in timed] == expected
     assert cache.counts.moved == 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(timed_traffic(), st.integers(0, 30))
+def test_a_snapshot_goes_on_as_the_cache_would_have(timed: Timed, cut: int) -> None:
+    config = HostTierConfig(tick_ms=20_000, learn_ms=50_000)
+    one, other = config.build(4, 6), config.build(4, 6)
+    for prompt, at_ms in timed[:cut]:
+        one.request(prompt, at_ms)
+    other.restore(one.snapshot())
+    for prompt, at_ms in timed[cut:]:
+        assert other.request(prompt, at_ms) == one.request(prompt, at_ms)
+    assert other.snapshot() == one.snapshot()
 
 
 def play(budget_share: float) -> tuple[int, int, int]:
