@@ -229,6 +229,9 @@ class Consumer(Protocol):
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continue an assigned partition at `offset`."""
 
+    def offsets_at(self, partitions: Iterable[TopicPartition], time_ms: int) -> dict[TopicPartition, int]:
+        """Where each partition's first record stands that is not older than a record time; its end if there is none."""
+
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Keep these assigned but let `poll` return nothing of them. A new assignment starts unpaused."""
 

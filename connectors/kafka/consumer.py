@@ -149,6 +149,7 @@ class KafkaRecordConsumer:
     def poll(self, timeout_ms: int, max_records: int = 500) -> list[Record]:
         """Next records; see `Consumer.poll`."""
         self._stay_joining()
+        self._unpark()
         with sorted_faults("reading"):
             batches = self._client.poll(timeout_ms=timeout_ms, max_records=max_records)
         records = [_record(raw) for batch in batches.values() for raw in batch]
@@ -165,6 +166,16 @@ class KafkaRecordConsumer:
         coordinator = self._client._coordinator
         if coordinator.rejoining:
             coordinator.request_rejoin()
+
+    def _unpark(self) -> None:
+        """Let a partition go on that was paused half-way and resumed.
+
+        kafka-python 3.0.12 takes its records up again only where it has none at hand, and holds those that are used up
+        for some: it would neither return the partition's records nor fetch any.
+        """
+        fetcher = self._client._fetcher
+        if not fetcher._next_partition_records:
+            fetcher._next_partition_records = None
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Store offsets; see `Consumer.commit`."""
@@ -196,6 +207,18 @@ class KafkaRecordConsumer:
         """Continue at `offset`."""
         with sorted_faults("seeking"):
             self._client.seek(_theirs(partition), offset)
+
+    def offsets_at(self, partitions: Iterable[TopicPartition], time_ms: int) -> dict[TopicPartition, int]:
+        """Offsets by record time; see `Consumer.offsets_at`."""
+        theirs = [_theirs(p) for p in partitions]
+        if not theirs:
+            return {}
+        with sorted_faults("looking up offsets by time"):
+            ends = self._client.end_offsets(theirs)
+            found = self._client.offsets_for_times(dict.fromkeys(theirs, max(0, time_ms)))
+        return {
+            TopicPartition(p.topic, p.partition): ends[p] if found.get(p) is None else found[p].offset for p in theirs
+        }
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return nothing of these for now."""

@@ -321,6 +321,15 @@ class MemoryConsumer:
         """Continue at `offset`."""
         self._positions[partition] = offset
 
+    def offsets_at(self, partitions: Iterable[TopicPartition], time_ms: int) -> dict[TopicPartition, int]:
+        """Offsets by record time."""
+        self._broker.require()
+        logs = {place: self._broker.logs[place] for place in partitions}
+        return {
+            place: next((record.offset for record in log if record.timestamp_ms >= time_ms), len(log))
+            for place, log in logs.items()
+        }
+
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return nothing of these for now."""
         self._paused.update(partitions)

@@ -78,12 +78,12 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     made.close()
 
 
-def read(consumer: Consumer, n: int) -> list[Record]:
+def read(consumer: Consumer, n: int, max_records: int = 500) -> list[Record]:
     """Poll until `n` records are there."""
     records: list[Record] = []
     deadline = time.monotonic() + DEADLINE_S
     while len(records) < n and time.monotonic() < deadline:
-        records += consumer.poll(200)
+        records += consumer.poll(200, max_records)
     assert len(records) == n
     return records
 
@@ -352,6 +352,40 @@ def test_paused_partition_is_silent_until_resumed(cluster: Cluster) -> None:
     assert consumer.poll(300) == []
     consumer.resume([zero])
     assert [r.value for r in read(consumer, 1)] == [b"held"]
+
+
+def test_a_partition_that_was_paused_half_way_goes_on_after_others_were_read(cluster: Cluster) -> None:
+    topic = cluster.topic(partitions=2)
+    producer = cluster.producer()
+    for number in range(40):
+        producer.send(topic, str(number).encode(), partition=number % 2)
+    producer.flush()
+    consumer = cluster.consumer()
+    consumer.assign(consumer.partitions(topic))
+    first = read(consumer, 1, max_records=1)
+    half_way = first[0].place
+    consumer.pause([half_way])
+    other = read(consumer, 20)
+    assert {record.place for record in other} == set(consumer.partitions(topic)) - {half_way}
+    consumer.resume([half_way])
+    rest = read(consumer, 19)
+    assert [record.offset for record in first + rest] == list(range(20))
+
+
+def test_offsets_are_found_by_record_time(cluster: Cluster) -> None:
+    topic = cluster.topic(partitions=3)
+    producer = cluster.producer()
+    now_ms = time.time_ns() // 1_000_000
+    begin_ms = now_ms - 100_000
+    for number in range(50):
+        producer.send(topic, b"x" * 100, partition=number % 2, timestamp_ms=begin_ms + 1_000 * number)
+    producer.flush()
+    consumer = cluster.consumer()
+    zero, one, empty = consumer.partitions(topic)
+    assert consumer.offsets_at([zero, one, empty], begin_ms + 10_001) == {zero: 6, one: 5, empty: 0}
+    assert consumer.offsets_at([zero, one], -5) == {zero: 0, one: 0}
+    assert consumer.offsets_at([zero, one], now_ms) == {zero: 25, one: 25}
+    assert consumer.offsets_at([], now_ms) == {}
 
 
 def test_read_to_end_returns_all_and_stops_without_touching_the_consumer(cluster: Cluster) -> None:

@@ -37,8 +37,7 @@ def outcome(number: int, status: str = "applied", replica: str = "r0"):
     return outcome_of(command(command_id=identity), replica, Ending(status, OutcomeReason.DONE), 1)
 
 
-def test_only_the_young_end_of_a_topic_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("executor.history.BISECTED_ABOVE", 10)
+def test_only_the_young_end_of_a_topic_is_read() -> None:
     broker = MemoryBroker(now_ms=lambda: 20 * HOUR_MS)
     broker.add_topic("t", 2)
     producer = MemoryProducer(broker)
