@@ -260,7 +260,8 @@ class HostTierCache:
 
     def _plan(self, rows: Ints, worth: Floats) -> None:
         """The best of what is below, as long as it is worth more than the worst of what is held, within the budget."""
-        below = rows[self._held[rows] < self._blocks[rows]]
+        lacking = self._held[rows] < self._blocks[rows]
+        below, wanted_worth = rows[lacking], worth[lacking]
         budget = int(self._config.budget_share * self.demanded_blocks) - self.counts.moved
         if not len(below) or budget <= 0:
             return
@@ -270,7 +271,6 @@ class HostTierCache:
         held_worth = held_worth[order] * self._config.margin
         room = self._capacity - self._held_blocks
         filled = np.cumsum(self._held[rows][above][order]) + room
-        wanted_worth = worth[self._held[rows] < self._blocks[rows]]
         if room <= 0 and len(held_worth):
             better = wanted_worth > held_worth[0]
             below, wanted_worth = below[better], wanted_worth[better]

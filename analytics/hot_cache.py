@@ -8,11 +8,10 @@ on where it was. Ghosts are bounded, the coldest are forgotten.
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Hashable
 
 from analytics.cache_models import Prompt
-from analytics.decay import Decay
+from analytics.decay import Decay, join
 from analytics.records import Record, pack, unpack
 from analytics.reuse_gaps import ReuseGaps
 
@@ -105,11 +104,7 @@ class HotCache:
             if run is None:
                 run = self._runs[key] = _Run(mark)
             else:
-                level = run.level
-                if mark > level:
-                    run.level = mark + math.log1p(math.exp(level - mark))
-                else:
-                    run.level = level + math.log1p(math.exp(mark - level))
+                run.level = join(run.level, mark)
                 if self._gaps is not None:
                     self._gaps.add(at_ms - run.last_ms, blocks)
             self._uses += 1
