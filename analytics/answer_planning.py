@@ -2,7 +2,7 @@
 
 A whole answer is put into the cache while its mean reward is at the floor or above, its query is hot, and the query's
 vector is there. One whose mean falls below the floor, or whose model or template has been replaced, is taken out at
-once: that is no warm-up, so neither budget nor hold-out keeps it back.
+once: that is no warm-up, so neither budget nor hold-out nor freeze keeps it back.
 """
 
 from __future__ import annotations
@@ -87,12 +87,8 @@ class AnswerPlanner:
                     self._put(record.without(gone))
 
     def withdrawals(self, at_ms: int, policy: PolicyBook) -> list[Draft]:
-        """Commands that take answers out of the cache; those of a frozen scope wait."""
-        return [
-            self._withdrawal(self._known[scope][query], at_ms, policy)
-            for scope, query in sorted(self._owed)
-            if not policy.frozen(scope)
-        ]
+        """Commands that take answers out of the cache: of a frozen scope too, for a freeze is there to end harm."""
+        return [self._withdrawal(self._known[scope][query], at_ms, policy) for scope, query in sorted(self._owed)]
 
     def review(self, at_ms: int, policy: PolicyBook) -> tuple[list[Offer], int, int]:
         """Looks at the judged answers of every scope's hot queries, and whether policy still likes what is served.

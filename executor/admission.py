@@ -61,13 +61,21 @@ def admit(command: WarmupCommand, at: Circumstances) -> Verdict:
         return Ending("held_out", OutcomeReason.HELD_OUT)
     if command.shadow or at.shadow:
         return Ending("shadow", OutcomeReason.SHADOW)
-    if at.frozen:
+    if at.frozen and held_by_freeze(command):
         return Ending("rejected", OutcomeReason.FROZEN, error="; ".join(at.frozen))
     if not supported(command):
         return Ending("rejected", OutcomeReason.UNSUPPORTED, error=f"{command.action} in pool {command.pool}")
     if not at.replica_known:
         return Ending("rejected", OutcomeReason.NO_REPLICA, error="no such replica in this pool's configuration")
     return Go()
+
+
+def held_by_freeze(command: WarmupCommand) -> bool:
+    """Whether a freeze of its scope holds a command back: all but one that takes something out of a cache.
+
+    A freeze is the brake for when warm-ups do harm; a bad or stale answer does harm for as long as it is served.
+    """
+    return command.action != "invalidate"
 
 
 def late(taken_over: bool) -> Ending:

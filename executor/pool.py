@@ -11,7 +11,7 @@ from analytics.policy import PolicyBook
 from connectors.kafka.base import Record
 from connectors.metrics import SILENT, MetricSink
 from connectors.redis.base import AsyncBlobs, Ledger
-from executor.admission import Circumstances, Go, Nothing, Seen, admit
+from executor.admission import Circumstances, Go, Nothing, Seen, admit, held_by_freeze
 from executor.commits import CommitTracker, Place
 from executor.failpoints import reached
 from executor.ledger_keeper import LedgerKeeper
@@ -267,7 +267,7 @@ class Pool:
         """A Cancel or a freeze that was heard while Redis was asked found nothing to stop yet: it counts here."""
         if command.command_id in self._tools.cancelled:
             return Ending("cancelled", OutcomeReason.CANCELLED)
-        reasons = self._tools.book.frozen(command.scope)
+        reasons = self._tools.book.frozen(command.scope) if held_by_freeze(command) else ()
         return Ending("rejected", OutcomeReason.FROZEN, error="; ".join(reasons)) if reasons else None
 
     async def _keep_content(self, command: WarmupCommand) -> None:
@@ -307,8 +307,9 @@ class Pool:
         return sum(self._stop(work, cause) for work in works)
 
     def freeze(self) -> int:
-        """Drops and closes everything of scopes that are frozen now; returns how many works that were."""
-        frozen = [work for work in self.orders.works() if self._tools.book.frozen(work.command.scope)]
+        """Drops and closes what a freeze of its scope holds back; returns how many works that were."""
+        works = (work for work in self.orders.works() if held_by_freeze(work.command))
+        frozen = [work for work in works if self._tools.book.frozen(work.command.scope)]
         return sum(self._stop(work, "frozen") for work in frozen)
 
     def _stop(self, work: Work, cause: StopCause) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from connectors.metrics import SILENT, MetricSink
 from connectors.redis.base import Already, Ledger
-from executor.admission import late
+from executor.admission import held_by_freeze, late
 from executor.apply.patience import Patience
 from executor.failpoints import reached
 from executor.ledger_keeper import LedgerKeeper
@@ -131,7 +131,7 @@ class Workers:
             return late(taken_over)
         if not taken_over and tools.cancelled(command.command_id):
             return Ending("cancelled", OutcomeReason.CANCELLED)
-        reasons = tools.frozen(command.scope)
+        reasons = tools.frozen(command.scope) if held_by_freeze(command) else ()
         if reasons and not taken_over:
             return Ending("rejected", OutcomeReason.FROZEN, error="; ".join(reasons))
         reached("apply_started")

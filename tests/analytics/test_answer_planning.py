@@ -272,18 +272,28 @@ def test_the_next_best_answer_takes_the_place_of_a_bad_one_when_that_is_out():
     assert command.content_version == "3"
 
 
-def test_a_withdrawal_waits_for_a_thaw_and_for_event_time_but_not_for_budget():
+def test_a_withdrawal_waits_for_event_time_but_not_for_budget():
     drive = Drive(book(budget={"embeddings_per_s": 1.0, "burst_ms": 1_000}))
     drive.hot()
-    freeze = Policy(scope="s", section="freeze", writer="w", version=1, at_ms=1, body={"frozen": True})
-    drive.policy.apply(freeze)
-    assert drive.reward(0.1, 2) == []
-    assert drive.responses(drive.run(5_000)) == []
-    thaw = Policy(scope="s", section="freeze", writer="w", version=2, at_ms=2, body={"frozen": False})
-    drive.policy.apply(thaw)
+    assert drive.reward(0.1, 2, lag=3_600_000) == []
     assert drive.responses(drive.run(2_000, lag=3_600_000)) == []
     (gone,) = drive.responses(drive.run(TICK))
     assert gone.action == "invalidate"
+
+
+def test_a_freeze_holds_answers_back_but_lets_a_bad_one_be_taken_out():
+    drive = Drive()
+    drive.hot()
+    drive.policy.apply(Policy(scope="s", section="freeze", writer="w", version=1, at_ms=1, body={"frozen": True}))
+    drive.answer("y")
+    drive.reward(0.9, name="y")
+    (gone,) = drive.reward(0.1, 2)
+    assert (gone.action, gone.target.response_ref) == ("invalidate", query_sha256("x"))
+    drive.hear(seal(Tag.CONTROL, REDIS, encode(outcome(gone, "redis", drive.now))))
+    assert drive.responses(drive.run(20_000)) == []
+    drive.policy.apply(Policy(scope="s", section="freeze", writer="w", version=2, at_ms=2, body={"frozen": False}))
+    (command,) = drive.responses(drive.run(20_000))
+    assert (command.action, command.target.response_ref) == ("warm", query_sha256("y"))
 
 
 def test_answers_of_a_replaced_model_or_template_leave_the_cache_and_do_not_come_back():

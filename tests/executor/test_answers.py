@@ -155,6 +155,23 @@ async def test_an_invalidation_waits_for_no_budget(world) -> None:
     assert (await world.outcome(gone)).reason == "already_absent"
 
 
+async def test_an_invalidation_passes_a_freeze_even_one_that_comes_while_it_waits(world) -> None:
+    await world.start()
+    bad, later = answer(world, "bad", "b"), answer(world, "worse", "c")
+    world.send(bad, later)
+    assert {(await world.outcome(bad)).status, (await world.outcome(later)).status} == {"applied"}
+    due_ms = wall_clock_ms() + 1_000
+    waiting = [answer(world, "worse", "c", action=action, not_before_ms=due_ms) for action in ("warm", "invalidate")]
+    world.send(*waiting)
+    world.policy("freeze", 1, scope=SCOPE, frozen=True)
+    assert ((o := await world.outcome(waiting[0])).status, o.reason) == ("rejected", "frozen")
+    gone = answer(world, "bad", "b", action="invalidate")
+    world.send(gone)
+    assert (await world.outcome(gone)).status == "applied"
+    assert (await world.outcome(waiting[1])).status == "applied"
+    assert await world.answers.nearest(NAME, VECTOR, 0.01, 9) == []
+
+
 async def test_a_damaged_vector_keeps_no_bad_answer_alive(world) -> None:
     await world.start()
     command = answer(world, "q", "a")

@@ -13,7 +13,7 @@ from executor.apply.prefix import judged
 from executor.outcomes import Ending, first_try
 from executor.quota import Quota, Rate, entry_rate, prefill_rate
 from executor.replicas import replicas_for
-from schemas import Embedding, OutcomeReason, Policy, Prefix, Reason, Replicas, Segment, WarmupCommand
+from schemas import Embedding, OutcomeReason, Policy, Prefix, Reason, Replicas, Response, Segment, WarmupCommand
 
 
 def command(**fields) -> WarmupCommand:
@@ -68,6 +68,13 @@ def test_each_rule_has_its_reason_and_its_turn(fields, circumstances, reason) ->
 
 def test_what_nothing_speaks_against_goes() -> None:
     assert admit(command(), Circumstances(99)) == Go()
+
+
+def test_an_invalidation_passes_a_freeze_and_nothing_else_does() -> None:
+    answer = Response(cache="c", fingerprint="c" * 32, query_sha256="d" * 32, model="m", until_ms=100)
+    for action, verdict in (("invalidate", Go), ("warm", Ending)):
+        order = command(pool="redis:main", target=answer, action=action)
+        assert isinstance(admit(order, Circumstances(50, frozen=("why",))), verdict)
 
 
 def test_late_work_that_somebody_began_is_not_called_expired() -> None:
