@@ -82,10 +82,15 @@ class QueueRecord(Record, frozen=True, array_like=True):
 class _Queue:
     """One scope's queue: a level a query."""
 
-    def __init__(self) -> None:
+    def __init__(self, scope: str) -> None:
+        self._prefix = path(scope)
         self.levels: dict[str, float] = {}
         self.sorted_ms: int | None = None
         self.p99 = EMPTY
+
+    def key(self, query: str) -> str:
+        """Where a query is kept: `path(scope, query)`, of which the first half is made once."""
+        return f"{self._prefix}{len(query)}:{query}"
 
     def fade(self, mean_life_ms: int) -> None:
         """Sets how fast it fades; says nothing about the levels that it holds."""
@@ -119,13 +124,13 @@ class DemandQueue:
         """
         queue = self._queues.get(scope)
         if queue is None:
-            queue = self._queues[scope] = _Queue()
+            queue = self._queues[scope] = _Queue(scope)
             queue.fade(mean_life_ms)
             self._write(scope, queue)
         elif queue.mean_life_ms != mean_life_ms:
             self._rebase(scope, queue, mean_life_ms, at_ms)
         level = queue.levels[query] = queue.decay.added(queue.levels.get(query, EMPTY), arrivals, at_ms)
-        self._put(scope, query, level)
+        self._put(scope, queue, query, level)
 
     def sort(
         self, at_ms: int, every_ms: int, scope: str, keep: int, drop_below: float, policy: ScorePolicy = SPEC
@@ -140,16 +145,9 @@ class DemandQueue:
         if p99 == EMPTY or queue.decay.amount(p99, at_ms) < 0.01:
             self._forget(scope)
             return
-        earned = {} if self._rewards is None else self._rewards.of(scope)
-        if earned:
-            scored = ((score_of(math.exp(min(0.0, v - p99)), earned.get(q), policy), v, q) for q, v in levels.items())
-            kept = {q for *_, q in heapq.nsmallest(keep, ((-s, -v, q) for s, v, q in scored if s >= drop_below))}
-        else:
-            bar = p99 + math.log(drop_below) if drop_below > 0 else EMPTY
-            kept = {q for _, q in heapq.nsmallest(keep, ((-v, q) for q, v in levels.items() if v >= bar))}
-        for query in [query for query in levels if query not in kept]:
+        for query in self._surplus(scope, queue, p99, keep, drop_below, policy):
             del levels[query]
-            self._store.remove(path(scope, query))
+            self._store.remove(queue.key(query))
         queue.sorted_ms, queue.p99 = at_ms, p99
         self._write(scope, queue)
 
@@ -212,14 +210,40 @@ class DemandQueue:
     def restore(self, blob: bytes) -> None:
         """Takes back one query's demand."""
         record = unpack(blob, DemandRecord)
-        self._queues.setdefault(record.scope, _Queue()).levels[record.query] = record.level
+        self._held(record.scope).levels[record.query] = record.level
 
     def restore_queue(self, blob: bytes) -> None:
         """Takes back one scope's queue, without its queries."""
         record = unpack(blob, QueueRecord)
-        queue = self._queues.setdefault(record.scope, _Queue())
+        queue = self._held(record.scope)
         queue.fade(record.mean_life_ms)
         queue.sorted_ms, queue.p99 = record.sorted_ms, record.p99_level
+
+    def _surplus(
+        self, scope: str, queue: _Queue, p99: float, keep: int, drop_below: float, policy: ScorePolicy
+    ) -> list[str]:
+        """What scores too low, and beyond the best `keep` the others. Most queues have room: those are not sorted."""
+        levels = queue.levels
+        earned = {} if self._rewards is None else self._rewards.of(scope)
+        scores = {
+            query: score_of(math.exp(min(0.0, levels[query] - p99)), each, policy)
+            for query, each in earned.items()
+            if query in levels
+        }
+        # Of what nobody judged the level decides, so that no exponential is taken of each.
+        bar = p99 + math.log(drop_below) if drop_below > 0 else EMPTY
+        low = [query for query, level in levels.items() if level < bar and query not in scores]
+        low += [query for query, score in scores.items() if score < drop_below]
+        if len(levels) - len(low) <= keep:
+            return low
+        gone = set(low)
+        ranked = (
+            (-scores.get(query, math.exp(min(0.0, level - p99))), -level, query)
+            for query, level in levels.items()
+            if query not in gone
+        )
+        kept = {query for *_, query in heapq.nsmallest(keep, ranked)}
+        return [query for query in levels if query not in kept]
 
     def _rebase(self, scope: str, queue: _Queue, mean_life_ms: int, at_ms: int) -> None:
         """Fades at another speed from a time on: every level is written as the one that stands for its demand then."""
@@ -229,11 +253,17 @@ class DemandQueue:
         queue.p99 += shift
         for query, level in queue.levels.items():
             queue.levels[query] = level + shift
-            self._put(scope, query, level + shift)
+            self._put(scope, queue, query, level + shift)
         self._write(scope, queue)
 
-    def _put(self, scope: str, query: str, level: float) -> None:
-        self._store.put(path(scope, query), pack(DemandRecord(1, scope, query, level)))
+    def _held(self, scope: str) -> _Queue:
+        queue = self._queues.get(scope)
+        if queue is None:
+            queue = self._queues[scope] = _Queue(scope)
+        return queue
+
+    def _put(self, scope: str, queue: _Queue, query: str, level: float) -> None:
+        self._store.put(queue.key(query), pack(DemandRecord(1, scope, query, level)))
 
     def _write(self, scope: str, queue: _Queue) -> None:
         record = QueueRecord(1, scope, queue.mean_life_ms, queue.sorted_ms, queue.p99)

@@ -16,6 +16,9 @@ BENCHES = {
     "pipeline": "a preloaded topic through the job `warmup`",
     "latency": "event produced to command consumed, and on to Redis",
     "entropy": "entropy of a sliding window kept up to date, against a recount",
+    "cluster": "groups of a sliding window of real questions, against finding them again",
+    "score": "an arrival, and a tick over 100,000 candidates of 1,000 tenants",
+    "plan": "a tick over 100,000 candidates of 1,000 tenants, against a naive sort",
 }
 
 
