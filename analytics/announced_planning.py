@@ -70,6 +70,7 @@ class AnnouncedPlanner:
         self._redis = redis
         self._store = store
         self._held: dict[str, Announcement] = {}
+        self._values: dict[str, frozenset[str]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._held)
@@ -81,14 +82,14 @@ class AnnouncedPlanner:
 
     def on_announcement(self, message: Announcement) -> bool:
         """Takes an announcement, or takes one back; says whether that was news."""
-        key = path(message.announcement_id)
-        if message.deleted:
-            self._store.remove(key)
-            return self._held.pop(message.announcement_id, None) is not None
-        if message.announcement_id in self._held:
+        name = message.announcement_id
+        if (name in self._held) != message.deleted:
             return False
-        self._hold(message)
-        self._store.put(key, pack(AnnouncedRecord(1, encode(message))))
+        if message.deleted:
+            self._drop(name)
+        else:
+            self._hold(message)
+            self._store.put(path(name), pack(AnnouncedRecord(1, encode(message))))
         return True
 
     def forget(self, at_ms: int) -> None:
@@ -96,8 +97,7 @@ class AnnouncedPlanner:
         for name, message in list(self._held.items()):
             keep_ms = KEEP_MS if message.kind in _ENDING else LINGER_MS
             if at_ms > message.at_ms + self._config.scaled(keep_ms):
-                del self._held[name]
-                self._store.remove(path(name))
+                self._drop(name)
 
     def ended(self, scope: str, root: Root, at_ms: int) -> bool:
         """Whether a change has ended the model or the template that a prefix was rendered with."""
@@ -114,6 +114,11 @@ class AnnouncedPlanner:
         found = [message for message in self._ending() if message.at_ms <= at_ms and message.replaces is not None]
         return sorted(found, key=lambda message: (message.at_ms, message.announcement_id))
 
+    def ttl_ms(self, scope: str, target_key: str) -> int:
+        """How long a value of an announced event lives; 0 for every other target."""
+        told = (self._held[name] for name, keys in self._values.items() if target_key in keys)
+        return max((message.ttl_ms for message in told if message.scope == scope), default=0)
+
     def drafts(self, at_ms: int, ready: Ready, policy: PolicyBook) -> list[Draft]:
         """What may go out now, the earliest effect and the most wanted key first."""
         found: list[Draft] = []
@@ -129,6 +134,13 @@ class AnnouncedPlanner:
 
     def _hold(self, message: Announcement) -> None:
         self._held[message.announcement_id] = message
+        if message.kind == "event":
+            self._values[message.announcement_id] = frozenset(map(value_key, message.keys))
+
+    def _drop(self, name: str) -> None:
+        del self._held[name]
+        self._values.pop(name, None)
+        self._store.remove(path(name))
 
     def _ending(self) -> Iterator[Announcement]:
         return (message for message in self._held.values() if message.kind in _ENDING)
@@ -164,7 +176,7 @@ class AnnouncedPlanner:
         attempt, missing = 1, () if self._redis else ready.names
         if target is not None:
             asked = target.bucket == now
-            if asked and not target.failed_by(at_ms):
+            if (asked and not target.failed_by(at_ms)) or target.rests_until_ms > at_ms:
                 return None
             missing = () if self._redis else target.missing(ready, at_ms)
             attempt = target.next_attempt(now, at_ms)

@@ -91,6 +91,11 @@ class Draft:
         """On how many replicas it is warmed."""
         return max(1, len(self.names))
 
+    @property
+    def of_traffic(self) -> bool:
+        """Whether it is a prefix that requests showed, whose text its producer may withhold."""
+        return isinstance(self.source, tuple)
+
 
 def prefix_target(candidate: Candidate, root: Root) -> Prefix:
     """The target that a candidate stands for."""
@@ -126,15 +131,29 @@ class Issuer:
         self._budget = budget
 
     def payable_ms(self, draft: Draft, allowance: Allowance, at_ms: int) -> int:
-        """When a scope can pay a draft at the earliest, if it pays nothing else; far away where it has no income."""
+        """When a draft can go out at the earliest, if its scope pays nothing else; far away where it has no income."""
         if allowance.rate_per_s <= 0 or allowance.burst <= 0:
             return NEVER_MS
+        if self._rests(draft, at_ms):
+            return self._memory.rests.until_ms(draft.scope)
         held = self._budget.held(draft.scope, allowance.rate_per_s, allowance.burst, at_ms)
         lack = min(draft.charge * draft.copies, allowance.burst) - held
         return at_ms + max(0, int(lack / allowance.rate_per_s * 1000))
 
+    def solvent_ms(self, scope: str, allowance: Allowance, at_ms: int) -> int:
+        """When a scope can pay anything at all: from the end of its debt on; far away where it has no income."""
+        if allowance.rate_per_s <= 0 or allowance.burst <= 0:
+            return NEVER_MS
+        held = self._budget.held(scope, allowance.rate_per_s, allowance.burst, at_ms)
+        return at_ms if held > 0 else at_ms + max(1, int(-held / allowance.rate_per_s * 1000))
+
     def pay(self, draft: Draft, at_ms: int, allowance: Allowance) -> bool:
-        """Pays for a draft, if its scope can, and remembers its command as live. What costs nothing is always paid."""
+        """Pays for a draft, if its scope can, and remembers its command as live. What costs nothing is always paid.
+
+        A scope none of whose texts is stored pays for no prefix of its traffic while it rests.
+        """
+        if self._rests(draft, at_ms):
+            return False
         cost = draft.charge * draft.copies
         if cost > 0 and not self._budget.pay(draft.scope, cost, allowance.rate_per_s, allowance.burst, at_ms):
             return False
@@ -150,6 +169,8 @@ class Issuer:
             charged=draft.charge,
             names=draft.names,
         )
+        if draft.of_traffic:
+            self._memory.rests.issued(draft.scope, self._id(draft), at_ms + draft.life_ms)
         return True
 
     def command(self, draft: Draft, at_ms: int, lane: Lane, priority: int, policy: PolicyBook) -> bytes:
@@ -188,6 +209,9 @@ class Issuer:
             shadow=policy.plan(draft.scope).shadow,
         )
         return seal(Tag.COMMAND, command_key(self._pool, draft.key), encode(command))
+
+    def _rests(self, draft: Draft, at_ms: int) -> bool:
+        return draft.of_traffic and self._memory.rests.until_ms(draft.scope) > at_ms
 
     def _id(self, draft: Draft) -> str:
         return command_id(

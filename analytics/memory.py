@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from analytics.records import Section, pack, path, unpack
+from analytics.scope_rests import ScopeRests
 from analytics.statements import TAKEN_AWAY, unused_of, verdict_of
 from analytics.targets import ANY_REPLICA, Target, TargetRecord
 from schemas.warmup_outcome import OutcomeReason, WarmupOutcome
-
-LONGEST_REST_MS = 3_600_000
 
 
 class TargetMemory:
@@ -19,9 +18,13 @@ class TargetMemory:
     Args:
         max_targets: beyond it those are forgotten first that would be forgotten next anyway.
         longest_rest_ms: of a target without content.
+
+    Attributes:
+        rests: scopes none of whose prefixes has content.
     """
 
-    def __init__(self, max_targets: int, store: Section, longest_rest_ms: int = LONGEST_REST_MS) -> None:
+    def __init__(self, max_targets: int, store: Section, rests: ScopeRests, longest_rest_ms: int) -> None:
+        self.rests = rests
         self._max_targets = max_targets
         self._longest_rest_ms = longest_rest_ms
         self._store = store
@@ -30,6 +33,9 @@ class TargetMemory:
 
     def __len__(self) -> int:
         return len(self._targets)
+
+    def __iter__(self) -> Iterator[Target]:
+        return iter(self._targets.values())
 
     def get(self, scope: str, key: str) -> Target | None:
         """The memory of a target."""
@@ -68,6 +74,7 @@ class TargetMemory:
         Returns:
             what the outcome says was charged and not used.
         """
+        self.rests.on_outcome(outcome, stay_ms)
         target = self._targets.get((outcome.scope, outcome.target_key))
         verdict = verdict_of(outcome)
         lasting = verdict.served or verdict.refused
@@ -111,6 +118,7 @@ class TargetMemory:
 
     def forget(self, at_ms: int) -> None:
         """Drops what no longer matters, and what is beyond the bound."""
+        self.rests.forget(at_ms)
         over = len(self._targets) - self._max_targets
         while self._due and (self._due[0][0] <= at_ms or over > 0):
             due_ms, scope, key = heapq.heappop(self._due)

@@ -16,6 +16,7 @@ from analytics.policy import PolicyBook
 from analytics.pools import is_redis
 from analytics.records import Section
 from analytics.replicas import Fleet, Ready, incarnation_mark
+from analytics.scope_rests import ScopeRests
 from analytics.statements import stays_until
 from analytics.stores import MapStore
 from schemas import Residency, WarmupOutcome
@@ -37,7 +38,9 @@ class PoolState:
         self._config = config
         self._pool = pool
         self._store = store
-        self._memory = TargetMemory(config.max_targets, Section(store, "t"), config.scaled(config.longest_rest_ms))
+        longest_rest_ms = config.scaled(config.longest_rest_ms)
+        self._rests = ScopeRests(longest_rest_ms, Section(store, "z"))
+        self._memory = TargetMemory(config.max_targets, Section(store, "t"), self._rests, longest_rest_ms)
         self._budget = Budget(Section(store, "y"))
         self._issuer = Issuer(pool, self._memory, self._budget)
         self._fleet = Fleet(config.stale_ms, Section(store, "p"))
@@ -54,15 +57,20 @@ class PoolState:
     @property
     def _holds_shared(self) -> bool:
         """Whether any of this is held, even if no tick has to do with it."""
-        return any((self._fleet, self._budget, self._crowds, len(self._memory), self._announced))
+        return any((self._fleet, self._budget, self._crowds, len(self._memory), self._rests, self._announced))
 
     @property
     def _busy_shared(self) -> bool:
         """Whether a later tick may have something to do with any of this, though nothing more is heard."""
-        return any((self._window, len(self._memory), self._announced))
+        return any((self._window, len(self._memory), self._rests, self._announced))
 
     def _settle(self, outcome: WarmupOutcome, stay_ms: int) -> None:
-        """Remembers an outcome and gives back what it did not use; `stay_ms` is unscaled."""
+        """Remembers an outcome and gives back what it did not use.
+
+        Args:
+            stay_ms: unscaled; an announced value stays for its own time to live.
+        """
+        stay_ms = self._announced.ttl_ms(outcome.scope, outcome.target_key) or stay_ms
         unused = self._memory.on_outcome(outcome, self._fleet.mark(outcome.replica), self._config.scaled(stay_ms))
         self._budget.refund(outcome.scope, unused)
 
@@ -107,6 +115,7 @@ class PoolState:
             "s": self._clock.restore,
             "t": self._memory.restore,
             "y": self._budget.restore,
+            "z": self._rests.restore,
             **own,
         }
         for key, blob in self._store.items():

@@ -12,9 +12,12 @@ LASTING = frozenset({OutcomeReason.BELOW_BLOCK, OutcomeReason.UNSUPPORTED, Outco
 
 NO_ADAPTER = frozenset({OutcomeReason.ADAPTER_MISSING, OutcomeReason.DIGEST_MISMATCH, OutcomeReason.RANK_MISMATCH})
 NO_TEXT = frozenset({OutcomeReason.TEXT_WITHHELD, OutcomeReason.CONTENT_MISSING, OutcomeReason.CONTENT_MISMATCH})
-NO_CONTENT = NO_TEXT | NO_ADAPTER
-"""Reasons of a refusal that every replica would give, and again for as long as nobody stores what is needed: the target
-rests for a residency's time, and twice as long after each further such outcome, up to a bound."""
+NO_ANSWER = frozenset({OutcomeReason.ANSWER_MISSING, OutcomeReason.BELOW_REWARD_FLOOR, OutcomeReason.INDEX_MISMATCH})
+NO_VALUE = frozenset({OutcomeReason.VALUE_MISSING, OutcomeReason.LOADER_UNKNOWN, OutcomeReason.LOADER_FAILED})
+NO_CONTENT = NO_TEXT | NO_ADAPTER | NO_ANSWER | NO_VALUE
+"""Reasons of a refusal that every replica would give, and again until somebody stores or sets right what is needed: the
+target rests for a residency's time, and twice as long after each further such outcome, up to a bound. `vector_missing`
+is not among them: the query's next sight stores its vector again."""
 
 NOTHING_SPENT = NO_ADAPTER | {OutcomeReason.ENGINE_REFUSED, OutcomeReason.STORE_UNAVAILABLE}
 """Reasons of a failure that came before any prefill."""

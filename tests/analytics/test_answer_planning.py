@@ -434,13 +434,14 @@ def test_every_scope_s_policy_may_be_named_by_the_star():
     assert drive.responses(drive.run(20_000)) == []
 
 
-def test_a_command_that_found_no_text_is_tried_again_in_the_next_interval():
-    drive = Drive()
-    command = drive.hot()
-    lost = outcome(command, "redis", drive.now, "skipped", OutcomeReason.ANSWER_MISSING)
-    drive.hear(seal(Tag.CONTROL, REDIS, encode(lost)))
-    again: list[WarmupCommand] = []
-    while not again:
-        drive.hear(partial({QUERY: 3}, drive.now // 10_000 * 10_000, key=REDIS))
-        again = drive.responses(drive.run(10_000))
-    assert bucket(again[0].issued_at_ms, 600_000) == bucket(command.issued_at_ms, 600_000) + 1
+def test_an_answer_that_the_executor_does_not_find_or_take_rests_for_as_long_as_it_would_have_stayed():
+    for reason in (OutcomeReason.ANSWER_MISSING, OutcomeReason.BELOW_REWARD_FLOOR):
+        drive = Drive()
+        command = drive.hot()
+        drive.hear(seal(Tag.CONTROL, REDIS, encode(outcome(command, "redis", drive.now, "skipped", reason))))
+        again: list[WarmupCommand] = []
+        while not again:
+            drive.hear(partial({QUERY: 3}, drive.now // 10_000 * 10_000, key=REDIS))
+            drive.reward(0.9)
+            again = drive.responses(drive.run(10_000))
+        assert again[0].issued_at_ms - command.issued_at_ms == pytest.approx(1_800_000, abs=20_000)

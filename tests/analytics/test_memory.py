@@ -9,10 +9,17 @@ from analytics.policy import ExperimentPolicy
 from analytics.pools import envelope_key, for_redis, is_redis
 from analytics.records import Record, Section, pack, path, unpack
 from analytics.replicas import Fleet, Ready
+from analytics.scope_rests import ScopeRests
 from analytics.stores import MemoryMapStore
 from analytics.targets import Target, TargetRecord
 from analytics.timescale import scaled
 from schemas import BrokenConfiguration, OutcomeReason, ReplicaSample, WarmupOutcome
+
+
+def memory_of(store=None, bound=10, longest_rest_ms=3_600_000):
+    store = store or MemoryMapStore()
+    rests = ScopeRests(longest_rest_ms, Section(store, "z"))
+    return TargetMemory(bound, Section(store, "t"), rests, longest_rest_ms)
 
 
 def told(command_id, status, reason, warmed=0, apply_ms=0.0):
@@ -34,7 +41,7 @@ def told(command_id, status, reason, warmed=0, apply_ms=0.0):
 
 def test_targets_are_forgotten_when_nothing_of_them_matters():
     store = MemoryMapStore()
-    memory = TargetMemory(10, Section(store, "t"))
+    memory = memory_of(store)
     memory.issued("s", "k", "c", 1, 1, 100, 200, 180, 1.0, ("r",))
     memory.on_residency("s", "k", "r", 1, 150, 500)
     memory.forget(499)
@@ -45,7 +52,7 @@ def test_targets_are_forgotten_when_nothing_of_them_matters():
 
 
 def test_beyond_the_bound_those_go_first_that_would_go_next():
-    memory = TargetMemory(3, Section(MemoryMapStore(), "t"))
+    memory = memory_of(bound=3)
     for i in range(6):
         memory.issued("s", f"k{i}", "c", 1, 1, 0, 1000 - i, 0, 1.0, ())
     memory.forget(1)
@@ -54,7 +61,7 @@ def test_beyond_the_bound_those_go_first_that_would_go_next():
 
 def test_a_residency_of_another_incarnation_does_not_count():
     target = Target("s", "k")
-    memory = TargetMemory(10, Section(MemoryMapStore(), "t"))
+    memory = memory_of()
     memory.on_residency("s", "k", "r1", 7, 10, 100)
     target = memory.get("s", "k")
     assert target.missing(Ready(("r1", "r2"), (7, 8), 16), 50) == ("r2",)
@@ -65,7 +72,7 @@ def test_a_residency_of_another_incarnation_does_not_count():
 @pytest.mark.parametrize("action", ["unload", "invalidate"])
 @pytest.mark.parametrize(("status", "reason"), [("applied", "done"), ("skipped", "already_absent")])
 def test_what_was_taken_away_is_not_there_any_more(action, status, reason):
-    memory = TargetMemory(10, Section(MemoryMapStore(), "t"))
+    memory = memory_of()
     memory.issued("s", "k", "0" * 32, 1, 1, 100, 200, 180, 1.0, ("r",))
     memory.on_outcome(told("0" * 32, "applied", "done"), 7, 1_000)
     assert memory.get("s", "k").resident_until("r", 7) == 1_150
@@ -85,7 +92,7 @@ def test_what_was_taken_away_is_not_there_any_more(action, status, reason):
     ],
 )
 def test_a_lasting_refusal_counts_as_served_and_a_passing_failure_does_not(status, reason, stays, failed):
-    memory = TargetMemory(10, Section(MemoryMapStore(), "t"))
+    memory = memory_of()
     memory.issued("s", "k", "0" * 32, 1, 1, 100, 200, 180, 1.0, ("r",))
     memory.on_outcome(told("0" * 32, status, reason), 7, 1_000)
     target = memory.get("s", "k")
@@ -93,16 +100,29 @@ def test_a_lasting_refusal_counts_as_served_and_a_passing_failure_does_not(statu
     assert target.resident_until("r", 7) == (1_150 if stays else 0)
 
 
-@pytest.mark.parametrize("reason", ["text_withheld", "content_missing", "content_mismatch"])
-def test_a_target_without_content_rests_on_all_replicas_twice_as_long_each_time_up_to_a_bound(reason):
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        ("skipped", "text_withheld"),
+        ("skipped", "content_missing"),
+        ("skipped", "content_mismatch"),
+        ("skipped", "answer_missing"),
+        ("skipped", "below_reward_floor"),
+        ("rejected", "index_mismatch"),
+        ("skipped", "value_missing"),
+        ("rejected", "loader_unknown"),
+        ("failed", "loader_failed"),
+    ],
+)
+def test_a_target_without_content_rests_on_all_replicas_twice_as_long_each_time_up_to_a_bound(status, reason):
     store = MemoryMapStore()
-    memory = TargetMemory(10, Section(store, "t"), longest_rest_ms=6_000)
+    memory = memory_of(store, longest_rest_ms=6_000)
     ready = Ready(("r", "r2"), (7, 8), 16)
     at, rests = 0, []
     for turn in range(6):
         memory.issued("s", "k", f"{turn:032x}", turn, 1, at, at + 50, at + 40, 1.0, ("r", "r2"))
         for replica in ("r", "r2"):  # both of one command count once
-            outcome = told(f"{turn:032x}", "skipped", reason)
+            outcome = told(f"{turn:032x}", status, reason)
             memory.on_outcome(msgspec.structs.replace(outcome, replica=replica, finished_at_ms=at), 0, 1_000)
         target = memory.get("s", "k")
         assert not target.failed_by(at)
@@ -112,7 +132,7 @@ def test_a_target_without_content_rests_on_all_replicas_twice_as_long_each_time_
         assert target.first_lapse(ready, at - 1) == at
         assert target.missing(ready, at) == ("r", "r2")
         memory.forget(at)
-        rebuilt = TargetMemory(10, Section(store, "t"), longest_rest_ms=6_000)
+        rebuilt = memory_of(store, longest_rest_ms=6_000)
         for _, blob in store.copy().items():
             rebuilt.restore(blob)
         memory = rebuilt
@@ -123,7 +143,7 @@ def test_a_target_without_content_rests_on_all_replicas_twice_as_long_each_time_
 
 
 def test_content_that_is_there_again_ends_the_doubling():
-    memory = TargetMemory(10, Section(MemoryMapStore(), "t"))
+    memory = memory_of()
     for turn, (status, reason) in enumerate([("skipped", "content_missing"), ("applied", "done")] * 2):
         memory.issued("s", "k", f"{turn:032x}", turn, 1, 100, 200, 180, 1.0, ("r",))
         memory.on_outcome(told(f"{turn:032x}", status, reason), 7, 1_000)
