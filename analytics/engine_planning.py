@@ -171,12 +171,16 @@ class EnginePlanner(Planner):
         offers = self._prefixes.review(at_ms, ready, policy, self._announced.ended)
         out: list[bytes] = []
         standing = self._prefixes.standing() if tick.report else None
+        own: dict[str, float] = {}
         if not tick.behind:
+            mine, draft_of, own = self._ranked(
+                offers, lambda offer: self._prefixes.draft(offer, at_ms, ready, policy), at_ms
+            )
             choice = choose(
-                offers,
+                mine,
                 at_ms,
                 self._issuer,
-                lambda offer: self._prefixes.draft(offer, at_ms, ready, policy),
+                draft_of,
                 lambda scope: self._allowance(scope, ready, policy),
                 self._config.max_commands,
             )
@@ -189,6 +193,7 @@ class EnginePlanner(Planner):
                 "scopes": float(standing.scopes),
                 "scopes_frozen": float(standing.frozen),
                 "offers": float(standing.offers),
+                **own,
             }
             frozen = 0 < standing.scopes == standing.frozen
             out.append(self._report(tick, frozen, standing.candidates, standing.suppressed, evidence))

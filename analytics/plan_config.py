@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from analytics.knobs import knob
+from analytics.own_policy import OwnPolicy
 from analytics.timescale import scaled
 
 
 @dataclass(frozen=True)
 class PlanConfig:
-    """Settings of a planner. Durations are unscaled; `time_scale` shortens them together, unless said otherwise."""
+    """Settings of a planner. Durations are unscaled; `time_scale` shortens them together, unless said otherwise.
+
+    Attributes:
+        own: the deployment's own rank of what a tick may take, if it has one.
+    """
 
     tick_ms: int = knob(
         1_000, "How often the planner plans; at least 100 ms when scaled.", unit="ms", low=100, high=60_000
@@ -81,6 +86,7 @@ class PlanConfig:
         "The Redis pool whose planner sees the queries of all pools; empty: each pool looks for focus on its own.",
     )
     time_scale: float = knob(1.0, "How much faster than the calendar event time runs.", low=0.01, high=10_000)
+    own: OwnPolicy | None = None
 
     def scaled(self, duration_ms: float) -> int:
         """A duration as it passes under the time scale."""

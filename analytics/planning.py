@@ -14,13 +14,14 @@ the pool's kind.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from analytics.choosing import Choice
-from analytics.commands import Allowance, Draft, priority_of
+from analytics.commands import Allowance, Draft, Offer, priority_of
 from analytics.envelopes import Partial, Tag, body_of, open_as, seal, tag_of
 from analytics.minutes import MINUTES_KEPT
+from analytics.own_policy import DraftOf, ranked
 from analytics.policy import PolicyBook
 from analytics.pool_state import PoolState
 from analytics.pools import envelope_key
@@ -192,6 +193,12 @@ class Planner(PoolState, ABC):
         self._clock.issued += 1
         self._clock.write()
         return [self._issuer.command(draft, at_ms, "fast", priority, policy)]
+
+    def _ranked(
+        self, offers: Iterable[Offer], draft_of: DraftOf, at_ms: int
+    ) -> tuple[Iterable[Offer], DraftOf, dict[str, float]]:
+        """A tick's offers, best first, as the deployment's own policy ranks them, if it has one; see `ranked`."""
+        return ranked(self._config.own, self._pool, at_ms, offers, draft_of)
 
     def _chosen(self, choice: Choice, tick: Tick) -> list[bytes]:
         """The commands of what a tick has chosen, best first."""

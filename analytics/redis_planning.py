@@ -181,16 +181,22 @@ class RedisPlanner(Planner):
         answers, judged, lasting = self._answers.review(at_ms, policy)
         offers, looked, suppressed = offers + answers, looked + judged, suppressed + lasting
         out: list[bytes] = []
+        own: dict[str, float] = {}
         if not tick.behind:
-            choice = choose(
-                offers,
-                at_ms,
-                self._issuer,
+            mine, draft_of, own = self._ranked(
+                sorted(offers),
                 lambda offer: (
                     self._answers.draft(offer, at_ms, policy)
                     or self._clusters.draft(offer, at_ms, policy)
                     or self._embeddings.draft(offer, at_ms, policy, focus)
                 ),
+                at_ms,
+            )
+            choice = choose(
+                mine,
+                at_ms,
+                self._issuer,
+                draft_of,
                 lambda scope: self._embeddings.allowance(scope, policy),
                 self._config.max_commands,
             )
@@ -203,6 +209,7 @@ class RedisPlanner(Planner):
             "answers_known": float(len(self._answers)),
             "owed": float(self._embeddings.owed),
             "offers": float(len(offers)),
+            **own,
         }
         out.append(self._report(tick, False, looked, suppressed, evidence))
         return out

@@ -148,6 +148,11 @@ class WarmupSettings(Section):
     prompt_scopes: frozenset[str] = Field(
         default=frozenset(), description="Scopes whose managed prompts have a hotness; '*' means all."
     )
+    own_policy: str | None = Field(
+        default=None,
+        pattern=r"^[^:]+:[A-Za-z_]\w*$",
+        description="Own class that ranks warm-ups: file.py:Class, or module:Class (docs/policies.md).",
+    )
     start: Literal["earliest", "latest", "committed"] = Field(
         default="earliest", description="Where a job without savepoint begins; committed: the group's offsets."
     )
@@ -277,15 +282,22 @@ class JobSettings(BaseModel):
         )
 
     def planning(self) -> PlanConfig:
-        """How warm-ups are chosen. One Redis pool sees the queries of all GPU pools."""
-        from analytics.plan_config import PlanConfig
+        """How warm-ups are chosen. One Redis pool sees the queries of all GPU pools.
 
+        Raises:
+            BrokenConfiguration: the own policy cannot be loaded.
+        """
+        from analytics.plan_config import PlanConfig
+        from jobs.own_policy import load_own_policy
+
+        own = self.warmup.own_policy
         return PlanConfig(
             pane_ms=self.warmup.pane_ms,
             redis_pool=self.redis.pool_key,
             reward_life_ms=self.warmup.reward_memory_ms,
             settle_ms=round(self.warmup.pane_ms * SLIDE_SPREAD),
             time_scale=self.time_scale,
+            own=None if own is None else load_own_policy(own),
         )
 
     @property
@@ -326,11 +338,18 @@ def load_settings(path: Path | None) -> JobSettings:
     A file that ends in `.json` is what `to_json` wrote for a submission: it is taken as it is, without the environment.
 
     Raises:
-        BrokenConfiguration: the file is missing or no TOML, a key is unknown, or a value is not allowed.
+        BrokenConfiguration: the file is missing or no TOML, a key is unknown, a value is not allowed, or the own policy
+            cannot be loaded.
     """
     if path is not None and path.suffix == ".json":
         return JobSettings.from_json(path.read_text(encoding="utf-8"))
     settings = load(JobSettings, path)
     # A TaskManager runs in another folder.
     encoder = settings.encoder.model_copy(update={"model": settings.encoder.model.absolute()})
-    return settings.model_copy(update={"encoder": encoder})
+    settings = settings.model_copy(update={"encoder": encoder})
+    if (own := settings.warmup.own_policy) is None:
+        return settings
+    from jobs.own_policy import load_own_policy, located
+
+    load_own_policy(own)
+    return settings.model_copy(update={"warmup": settings.warmup.model_copy(update={"own_policy": located(own)})})

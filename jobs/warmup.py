@@ -15,6 +15,7 @@ from typing import Any
 
 from analytics.envelopes import key_of
 from analytics.facts import shard_of
+from jobs.own_policy import shipped
 from jobs.settings import MAX_PARALLELISM, JobSettings, load_settings
 from jobs.streams import bytes_type, data_watermarks, keyed_type, policy_state, policy_watermarks, sink, source
 from schemas.errors import StokerError
@@ -121,6 +122,9 @@ def environment(settings: JobSettings, parallelism: int | None) -> Any:
         env.enable_checkpointing(settings.warmup.checkpoint_ms, CheckpointingMode.EXACTLY_ONCE)
     if settings.warmup.connector_jars:
         env.add_jars(*(jar.absolute().as_uri() for jar in settings.warmup.connector_jars))
+    own_policy = shipped(settings.warmup.own_policy)
+    if own_policy is not None:
+        env.add_python_file(str(own_policy))
     return env
 
 
