@@ -2,6 +2,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 BENCHES := schemas simulator pipeline latency
+PURE := not service and not slow and not faults
 
 .PHONY: setup check test test-faults demo bench lock clean
 
@@ -12,13 +13,10 @@ check: setup ## lint, types, pure tests: under two minutes
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q -m "not service and not slow and not faults"
+	$(BIN)/pytest -q -n 2 --dist worksteal -m "$(PURE)"
 
-test: setup ## everything: check, then all tests with the real stack
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/pytest -q --durations=15
+test: check ## everything: check, then the tests with the real stack, one at a time
+	$(BIN)/pytest -q --durations=15 -m "not ($(PURE))"
 
 test-faults: setup ## every process killed at random moments, ten times each
 	STOKER_FAULT_ROUNDS=$${STOKER_FAULT_ROUNDS:-10} $(BIN)/pytest -q -m faults --durations=15

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import timeit
 from collections import Counter, defaultdict
 
 import pytest
@@ -295,17 +294,3 @@ def test_an_event_from_ahead_does_not_hold_the_others_timer_back() -> None:
     assert demand.next_timer_ms == START_MS + 31_000
     demand.on_fact(request(START_MS, 2), START_MS, PolicyBook())
     assert demand.next_timer_ms == START_MS + 1_000
-
-
-def test_an_event_costs_tens_of_microseconds_at_most() -> None:
-    script = [
-        request(START_MS + i, i + 1, f"q{i % 400}", template="t", segments=CHAINS[4], user=i % 90) for i in range(2_000)
-    ]
-    book = PolicyBook()
-
-    def once() -> None:
-        demand = Demand(WIDE, 0, MemoryLogStore(WIDE.logs))
-        for fact in script:
-            demand.on_fact(fact, START_MS, book)
-
-    assert min(timeit.repeat(once, number=1, repeat=5)) / len(script) < 100e-6
