@@ -29,7 +29,7 @@ from analytics.records import Record, Section, pack, path, unpack
 from analytics.replicas import Fleet, Ready
 from analytics.stores import MapStore
 from analytics.worth import Worth
-from schemas import Adapter, Announcement, Pattern, WarmupOutcome, encode
+from schemas import Announcement, Pattern, WarmupOutcome, encode
 from schemas.canonical import adapter_name, bucket
 from schemas.warmup_command import Action, Qos
 
@@ -165,6 +165,9 @@ class AdapterPlanner:
         return AdapterRecord(
             adapter_name=known.name,
             rank=known.rank,
+            alpha=known.alpha,
+            dropout=known.dropout,
+            target_modules=known.target_modules,
             last_updated=known.from_ms,
             last_used=uses_ms[-1] if uses_ms else 0,
             version=known.version,
@@ -282,9 +285,7 @@ class AdapterPlanner:
         return Draft(
             scope=scope,
             key=known.key,
-            source=Adapter(
-                name=known.name, version=known.version, rank=known.rank, sha256=known.sha256, source=known.source
-            ),
+            source=known.target,
             unit=f"{known.name}@{period_of(at_ms)}",
             bucket=now,
             attempt=attempt,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from analytics.records import Record, Section, pack, path, unpack
-from schemas import Announcement
+from schemas import Adapter, Announcement
 from schemas.canonical import adapter_key, adapter_name
 
 
@@ -28,11 +28,28 @@ class KnownRecord(Record, frozen=True, array_like=True):
     rank: int | None
     sha256: str | None
     source: str | None
+    alpha: float | None = None
+    dropout: float | None = None
+    target_modules: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         """Its target key."""
         return adapter_key(self.name, self.version)
+
+    @property
+    def target(self) -> Adapter:
+        """What a command for it names."""
+        return Adapter(
+            name=self.name,
+            version=self.version,
+            rank=self.rank,
+            alpha=self.alpha,
+            dropout=self.dropout,
+            target_modules=self.target_modules,
+            sha256=self.sha256,
+            source=self.source,
+        )
 
     @property
     def asked_as(self) -> tuple[str, ...]:
@@ -78,6 +95,9 @@ class AdapterVersions:
             message.rank,
             message.sha256,
             message.source,
+            message.alpha,
+            message.dropout,
+            message.target_modules,
         )
         self._hold(record)
         self._store.put(path(record.announcement), pack(record))

@@ -10,7 +10,14 @@ from schemas.warmup_outcome import OutcomeReason, WarmupOutcome
 LASTING = frozenset({OutcomeReason.BELOW_BLOCK, OutcomeReason.UNSUPPORTED, OutcomeReason.ENGINE_REFUSED})
 """Reasons of a refusal that the next attempt would meet again: the replica counts as served for a residency's time."""
 
-NO_ADAPTER = frozenset({OutcomeReason.ADAPTER_MISSING, OutcomeReason.DIGEST_MISMATCH, OutcomeReason.RANK_MISMATCH})
+NO_ADAPTER = frozenset(
+    {
+        OutcomeReason.ADAPTER_MISSING,
+        OutcomeReason.DIGEST_MISMATCH,
+        OutcomeReason.RANK_MISMATCH,
+        OutcomeReason.STRUCTURE_MISMATCH,
+    }
+)
 NO_TEXT = frozenset({OutcomeReason.TEXT_WITHHELD, OutcomeReason.CONTENT_MISSING, OutcomeReason.CONTENT_MISMATCH})
 NO_ANSWER = frozenset({OutcomeReason.ANSWER_MISSING, OutcomeReason.BELOW_REWARD_FLOOR, OutcomeReason.INDEX_MISMATCH})
 NO_VALUE = frozenset({OutcomeReason.VALUE_MISSING, OutcomeReason.LOADER_UNKNOWN, OutcomeReason.LOADER_FAILED})

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from schemas.canonical import h128
-from schemas.fields import MAX_SEGMENTS, Hash, Id, Label, Ms, Name
+from schemas.fields import MAX_SEGMENTS, Alpha, Dropout, Hash, Id, Label, Ms, Name, Rank, TargetModules
 from schemas.request_event import Render, Segment
 
 AnnouncementKind = Literal["prompt", "model", "tokenizer", "template", "adapter", "event"]
@@ -27,7 +27,7 @@ class Announcement(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
         at_ms: when it takes effect.
         segments, render: of a prompt: what its requests will begin with.
         model: the model that it is for; of a model change the new one.
-        rank, sha256, source: of an adapter, as in the target.
+        rank, alpha, dropout, target_modules, sha256, source: of an adapter, as in the target.
         keys, loader, ttl_ms: of an event: business values to have ready, most wanted first.
         tags: of a managed prompt, for people.
         strategy: what to warm of it, where it is not the one usual for its kind (`analytics.strategies`).
@@ -45,7 +45,10 @@ class Announcement(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
     model: Id | None = None
     segments: Annotated[tuple[Segment, ...], Meta(max_length=MAX_SEGMENTS)] = ()
     render: Render = Render()
-    rank: Annotated[int, Meta(ge=1, le=4096)] | None = None
+    rank: Rank | None = None
+    alpha: Alpha | None = None
+    dropout: Dropout | None = None
+    target_modules: TargetModules = ()
     sha256: Id | None = None
     source: Id | None = None
     keys: Annotated[tuple[Id, ...], Meta(max_length=MAX_KEYS)] = ()

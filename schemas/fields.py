@@ -45,5 +45,18 @@ DurationMs = Annotated[float, Meta(ge=0, le=86_400_000)]
 Tokens = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
 Count = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
 Share = Annotated[float, Meta(ge=0, le=1)]
+Rank = Annotated[int, Meta(ge=1, le=4096)]
+"""Rank of a LoRA adapter: `r` of its `adapter_config.json`."""
+
+Alpha = Annotated[float, Meta(gt=0, le=1e6)]
+"""Scaling of a LoRA adapter: its `lora_alpha`."""
+
+Dropout = Annotated[float, Meta(ge=0, lt=1)]
+"""Dropout that a LoRA adapter was trained with: its `lora_dropout`."""
+
+MAX_TARGET_MODULES = 256
+TargetModules = Annotated[tuple[Name, ...], Meta(max_length=MAX_TARGET_MODULES)]
+"""Modules of the base model that a LoRA adapter changes: its `target_modules`."""
+
 Amount = Annotated[float, Meta(ge=0, le=1e18)]
 """A finite, non-negative quantity in the unit that its name gives."""

@@ -7,7 +7,22 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from schemas.canonical import Arm
-from schemas.fields import MAX_SEGMENTS, Amount, Count, Hash, Id, Label, Ms, Name, Share, Tokens
+from schemas.fields import (
+    MAX_SEGMENTS,
+    Alpha,
+    Amount,
+    Count,
+    Dropout,
+    Hash,
+    Id,
+    Label,
+    Ms,
+    Name,
+    Rank,
+    Share,
+    TargetModules,
+    Tokens,
+)
 from schemas.request_event import Render, Segment
 
 Action = Literal["warm", "load", "pin", "unload", "touch", "probe", "wake", "invalidate", "cancel", "repair"]
@@ -51,12 +66,16 @@ class Adapter(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="
 
     Attributes:
         source: where the replica reads it: a path or an id that the engine resolves.
-        sha256: digest of the weights, where the announcement told it; the executor compares before it loads.
+        rank, alpha, dropout, target_modules: its structure, as far as the announcement told it.
+        sha256: digest of the weights. What was announced the executor compares before it loads.
     """
 
     name: Id
     version: Name
-    rank: Annotated[int, Meta(ge=1, le=4096)] | None = None
+    rank: Rank | None = None
+    alpha: Alpha | None = None
+    dropout: Dropout | None = None
+    target_modules: TargetModules = ()
     sha256: Id | None = None
     source: Id | None = None
 

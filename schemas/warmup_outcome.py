@@ -28,6 +28,7 @@ class OutcomeReason(enum.StrEnum):
     ADAPTER_IN_USE = "adapter_in_use"
     DIGEST_MISMATCH = "digest_mismatch"
     RANK_MISMATCH = "rank_mismatch"
+    STRUCTURE_MISMATCH = "structure_mismatch"
     ANSWER_MISSING = "answer_missing"
     BELOW_REWARD_FLOOR = "below_reward_floor"
     EXPIRED_CONTENT = "expired_content"

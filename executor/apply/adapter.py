@@ -6,10 +6,11 @@ import asyncio
 from dataclasses import dataclass, field
 
 from connectors.engines.base import Engine, LoadedAdapter
-from executor.apply.adapter_files import AdapterFiles, AdapterLibrary, NoAdapter
+from executor.apply.adapter_files import CONFIG_FILE, AdapterFiles, AdapterLibrary, NoAdapter
 from executor.outcomes import Ending
 from schemas import Adapter, OutcomeReason, WarmupCommand
 from schemas.canonical import adapter_name
+from schemas.fields import MAX_STRING_CHARS
 
 DRAIN_S = 5.0
 """How long an unload waits for requests with the adapter: to take its name away under them makes them fail."""
@@ -72,8 +73,8 @@ class AdapterApplier:
         size = 0 if files is None else files.bytes
         if listed is not None:
             return Ending("resident", OutcomeReason.ALREADY_RESIDENT, bytes=size)
-        if files is None and (target.sha256 or target.rank):
-            unseen = "its source cannot be read from here, so digest and rank were not compared"
+        if files is None and _tells_more(target):
+            unseen = "its source cannot be read from here, so what was announced of it was not compared"
             return Ending("applied", OutcomeReason.UNVERIFIED, error=unseen)
         return Ending("applied", OutcomeReason.DONE, bytes=size)
 
@@ -93,9 +94,23 @@ def mismatch(target: Adapter, files: AdapterFiles) -> Ending | None:
             told = f"the weights have sha256 {files.sha256}, announced was {wanted}"
             return _failed(OutcomeReason.DIGEST_MISMATCH, told)
     if target.rank is not None and files.rank is not None and files.rank != target.rank:
-        told = f"adapter_config.json tells rank {files.rank}, announced was {target.rank}"
+        told = f"{CONFIG_FILE} tells rank {files.rank}, announced was {target.rank}"
         return _failed(OutcomeReason.RANK_MISMATCH, told)
+    for name, found, announced in (
+        ("lora_alpha", files.alpha, target.alpha),
+        ("lora_dropout", files.dropout, target.dropout),
+        ("target_modules", files.target_modules, tuple(sorted(target.target_modules)) or None),
+    ):
+        if announced is not None and found is not None and found != announced:
+            told = f"{CONFIG_FILE} tells {name} {found}, announced was {announced}"
+            return _failed(OutcomeReason.STRUCTURE_MISMATCH, told[:MAX_STRING_CHARS])
     return None
+
+
+def _tells_more(target: Adapter) -> bool:
+    """Whether more was announced than where it lies."""
+    told = (target.sha256, target.rank, target.alpha, target.dropout)
+    return bool(target.target_modules) or any(each is not None for each in told)
 
 
 async def _unload(target: Adapter, engine: Engine, timeout_s: float) -> Ending:

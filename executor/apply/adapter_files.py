@@ -25,6 +25,10 @@ Stamp = tuple[int, ...]
 """Which file it is and when it changed: device, inode, size, times of its content and of its entry."""
 
 
+Structure = tuple[int | None, float | None, float | None, tuple[str, ...] | None]
+"""Rank, alpha, dropout and target modules of an adapter, None where its configuration tells none."""
+
+
 class NoAdapter(Exception):
     """The folder is there, and what makes an adapter is not in it."""
 
@@ -34,12 +38,16 @@ class AdapterFiles:
     """What lies at a source.
 
     Attributes:
-        rank: as its configuration tells; None where it tells none.
+        rank, alpha, dropout, target_modules: as its configuration tells; None where it tells none. Modules are sorted;
+            a pattern that stands for them is kept as the only one.
         sha256: of the weights, in hex; None where it was not asked for.
         stamp: of the weights; another one means that they were replaced. Empty where there are none.
     """
 
     rank: int | None
+    alpha: float | None
+    dropout: float | None
+    target_modules: tuple[str, ...] | None
     sha256: str | None
     bytes: int
     stamp: Stamp
@@ -63,12 +71,12 @@ class AdapterLibrary:
         # A name that the engine resolves by itself must not be looked up in our working directory.
         if not folder.is_absolute() or not os.access(folder, os.R_OK | os.X_OK) or not folder.is_dir():
             return None
-        rank = _rank(folder / CONFIG_FILE)
+        structure = _structure(folder / CONFIG_FILE)
         weights = _first(folder, WEIGHT_FILES)
         if weights is None:
             if with_digest:
                 raise NoAdapter(f"none of {', '.join(WEIGHT_FILES)} at the source")
-            return AdapterFiles(rank, None, 0, ())
+            return AdapterFiles(*structure, None, 0, ())
         try:
             found = weights.stat()
             stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
@@ -77,7 +85,7 @@ class AdapterLibrary:
             return None
         except OSError as error:
             raise NoAdapter(f"{weights.name} cannot be read: {error.strerror}") from error
-        return AdapterFiles(rank, sha256, found.st_size, stamp)
+        return AdapterFiles(*structure, sha256, found.st_size, stamp)
 
     def _digest(self, weights: Path, stamp: Stamp) -> str:
         known = self._digests.get(stamp)
@@ -92,12 +100,23 @@ def _first(folder: Path, names: Sequence[str]) -> Path | None:
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
-def _rank(config: Path) -> int | None:
+def _structure(config: Path) -> Structure:
     try:
         told = json.loads(config.read_bytes()) if config.is_file() else None
     except (OSError, ValueError) as error:
         raise NoAdapter(f"{config.name} at the source cannot be read") from error
     if not isinstance(told, dict):
         raise NoAdapter(f"no {config.name} at the source")
-    rank = told.get("r")
-    return rank if isinstance(rank, int) else None
+    rank, alpha, dropout = (told.get(name) for name in ("r", "lora_alpha", "lora_dropout"))
+    return (
+        rank if isinstance(rank, int) else None,
+        float(alpha) if isinstance(alpha, int | float) else None,
+        float(dropout) if isinstance(dropout, int | float) else None,
+        _modules(told.get("target_modules")),
+    )
+
+
+def _modules(told: object) -> tuple[str, ...] | None:
+    if isinstance(told, str):
+        return (told,)
+    return tuple(sorted(map(str, told))) if isinstance(told, list) else None

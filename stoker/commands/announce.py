@@ -137,6 +137,11 @@ def adapter(
     version: Version,
     source: Annotated[str, typer.Option(help="Where replicas read it: a path or an id that the engine resolves.")],
     rank: Annotated[int | None, typer.Option(help="Rank, compared before it is loaded.", min=1, max=4096)] = None,
+    alpha: Annotated[float | None, typer.Option(help="lora_alpha, compared likewise.")] = None,
+    dropout: Annotated[float | None, typer.Option(help="lora_dropout, compared likewise.")] = None,
+    target_modules: Annotated[
+        str, typer.Option(help="Modules that it changes, compared likewise: q_proj,v_proj,…")
+    ] = "",
     sha256: Annotated[str | None, typer.Option(help="Digest of the weights, compared before they are loaded.")] = None,
     replaces: Replaces = None,
     at: At = "now",
@@ -146,7 +151,19 @@ def adapter(
 ) -> None:
     """A new version of an adapter: loaded where it will be asked for, checked before."""
     change = change_of(
-        "adapter", name, scope, pool, version, at, replaces=replaces, source=source, rank=rank, sha256=sha256
+        "adapter",
+        name,
+        scope,
+        pool,
+        version,
+        at,
+        replaces=replaces,
+        source=source,
+        rank=rank,
+        alpha=alpha,
+        dropout=dropout,
+        target_modules=tuple(module.strip() for module in target_modules.split(",") if module.strip()),
+        sha256=sha256,
     )
     typer.echo(tell(_tree(config, bootstrap).kafka, change, withdraw))
 

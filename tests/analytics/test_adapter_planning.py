@@ -25,6 +25,7 @@ LONG_AGO = T0 - 600_000
 
 def announced(name: str = "support", version: str = "3", at: int = LONG_AGO, **more: Any) -> Announcement:
     fields: dict[str, Any] = {"rank": 16, "sha256": "ab" * 32, "source": f"adapters/{name}-{version}", "scope": "s"}
+    fields |= {"alpha": 32.0, "dropout": 0.05, "target_modules": ("q_proj", "v_proj")}
     fields |= more
     return Announcement(
         announcement_id=announcement_id(fields["scope"], "p", "adapter", name, version, at),
@@ -65,7 +66,14 @@ def test_five_uses_in_a_minute_load_an_adapter_where_it_is_absent() -> None:
     used(drive, {"support@3": 5})
     (command,) = tick(drive, sample("r1", T0), sample("r2", T0, "support@3"))
     assert command.target == Adapter(
-        name="support", version="3", rank=16, sha256="ab" * 32, source="adapters/support-3"
+        name="support",
+        version="3",
+        rank=16,
+        alpha=32.0,
+        dropout=0.05,
+        target_modules=("q_proj", "v_proj"),
+        sha256="ab" * 32,
+        source="adapters/support-3",
     )
     assert (command.action, command.target_key, command.replicas.names) == ("load", "adapter:support@3", ("r1",))
     assert (command.reason.trigger, command.lane, command.content_version) == ("adapter_rate", "tick", "3")

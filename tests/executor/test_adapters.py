@@ -130,6 +130,32 @@ async def test_another_rank_than_was_announced_is_not_loaded(world, files: Path)
     assert names(world) == []
 
 
+@pytest.mark.parametrize(
+    ("announced", "told"),
+    [
+        ({"alpha": 32.0}, "lora_alpha 16.0, announced was 32.0"),
+        ({"dropout": 0.1}, "lora_dropout 0.05, announced was 0.1"),
+        ({"target_modules": ("q_proj",)}, "target_modules ('q_proj', 'v_proj'), announced was ('q_proj',)"),
+    ],
+)
+async def test_another_structure_than_was_announced_is_not_loaded(world, files: Path, announced, told) -> None:
+    config = {"r": 8, "lora_alpha": 16, "lora_dropout": 0.05, "target_modules": ["v_proj", "q_proj"]}
+    (files / "adapter_config.json").write_text(json.dumps(config))
+    await world.start()
+    outcome = await ended(world, adapter(files, **announced))
+    assert (outcome.status, outcome.reason) == ("failed", "structure_mismatch")
+    assert told in outcome.error
+    assert names(world) == []
+    same = {"alpha": 16.0, "dropout": 0.05, "target_modules": ("q_proj", "v_proj")}
+    assert (await ended(world, adapter(files, **same))).reason == "done"
+
+
+async def test_a_configuration_that_tells_less_than_was_announced_speaks_against_nothing(world, files: Path) -> None:
+    await world.start()
+    told = {"alpha": 32.0, "dropout": 0.1, "target_modules": ("q_proj",)}
+    assert (await ended(world, adapter(files, **told))).reason == "done"
+
+
 async def test_a_source_that_is_missing_is_told_by_whoever_sees_it(world, files: Path) -> None:
     await world.start()
     (files / "adapter_config.json").unlink()

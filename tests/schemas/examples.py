@@ -200,7 +200,16 @@ EXAMPLES: dict[str, msgspec.Struct] = {
     ),
     "warmup_command.cancel": _command(Cancel(command_ids=(COMMAND_ID,)), c.cancel_key([COMMAND_ID])),
     "warmup_command.adapter": _command(
-        Adapter(name="support-de", version="3", rank=16, sha256="ab" * 32, source="adapters/support-de-3"),
+        Adapter(
+            name="support-de",
+            version="3",
+            rank=16,
+            alpha=32.0,
+            dropout=0.05,
+            target_modules=("q_proj", "v_proj"),
+            sha256="ab" * 32,
+            source="adapters/support-de-3",
+        ),
         c.adapter_key("support-de", "3"),
     ),
     "warmup_command.response": _command(
@@ -234,6 +243,9 @@ EXAMPLES: dict[str, msgspec.Struct] = {
         segments=SEGMENTS,
         render=RENDER,
         rank=16,
+        alpha=32.0,
+        dropout=0.05,
+        target_modules=("q_proj", "v_proj"),
         sha256="ab" * 32,
         source="adapters/support-de-3",
         keys=("sku:42",),

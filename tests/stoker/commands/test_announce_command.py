@@ -86,6 +86,20 @@ def test_a_prompts_text_lies_in_redis_under_the_hashes_that_requests_will_have(
     assert 290_000 < message.at_ms - message.announced_at_ms <= 300_000
 
 
+ADAPTER = ("adapter", "german", "--scope", "acme", "--pool", "gpu", "--version", "7", "--source", "/adapters/german-7")
+
+
+def test_an_adapters_structure_is_told_and_what_cannot_be_one_is_refused(broker: MemoryBroker) -> None:
+    modules = ("--target-modules", "v_proj, q_proj")
+    run(*ADAPTER, "--rank", "16", "--alpha", "32", "--dropout", "0.05", *modules, "--at", NINE)
+    (message,) = written(broker)
+    assert (message.rank, message.alpha, message.dropout) == (16, 32.0, 0.05)
+    assert message.target_modules == ("v_proj", "q_proj")
+    for wrong in (("--alpha", "0"), ("--dropout", "1"), ("--target-modules", ",".join(f"m{i}" for i in range(257)))):
+        with pytest.raises(BrokenConfiguration, match="cannot be announced"):
+            run(*ADAPTER, *wrong)
+
+
 def test_an_event_names_its_keys_in_order(broker: MemoryBroker, tmp_path: Path) -> None:
     file = tmp_path / "keys.txt"
     file.write_text("sku:2\n\nsku:1\n")
