@@ -29,10 +29,15 @@ NEVER_MS = 1 << 62
 
 @dataclass(frozen=True)
 class Allowance:
-    """What a scope may spend in a pool: its share of the pool's rate, and how much of it may be saved up."""
+    """What a scope may spend in a pool: its share of the pool's rate, and how much of it may be saved up.
+
+    Attributes:
+        share: of the pool's whole budget; 0 where it is not told.
+    """
 
     rate_per_s: float
     burst: float
+    share: float = 0.0
 
 
 class Offer(NamedTuple):
@@ -129,6 +134,7 @@ class Issuer:
         self._pool = pool
         self._memory = memory
         self._budget = budget
+        self._paid: dict[str, dict[str, float]] = {}
 
     def payable_ms(self, draft: Draft, allowance: Allowance, at_ms: int) -> int:
         """When a draft can go out at the earliest, if its scope pays nothing else; far away where it has no income."""
@@ -157,6 +163,12 @@ class Issuer:
         cost = draft.charge * draft.copies
         if cost > 0 and not self._budget.pay(draft.scope, cost, allowance.rate_per_s, allowance.burst, at_ms):
             return False
+        if cost > 0:
+            self._paid[self._id(draft)] = {
+                "budget_per_s": allowance.rate_per_s,
+                "budget_share": allowance.share,
+                "budget_left": self._budget.held(draft.scope, allowance.rate_per_s, allowance.burst, at_ms),
+            }
         self._memory.issued(
             draft.scope,
             draft.key,
@@ -174,7 +186,7 @@ class Issuer:
         return True
 
     def command(self, draft: Draft, at_ms: int, lane: Lane, priority: int, policy: PolicyBook) -> bytes:
-        """The envelope of a paid draft's command."""
+        """The envelope of a paid draft's command; its evidence also tells what was paid from."""
         assignment = ALWAYS if draft.exempt else assign(draft.unit, at_ms, policy.experiment(draft.scope))
         worth = draft.worth
         command = WarmupCommand(
@@ -200,7 +212,12 @@ class Issuer:
             ),
             reason=Reason(
                 trigger=draft.trigger,
-                evidence={**draft.evidence, "worth_density": worth.density, "attempt": float(draft.attempt)},
+                evidence={
+                    **draft.evidence,
+                    **self._paid.pop(self._id(draft), {}),
+                    "worth_density": worth.density,
+                    "attempt": float(draft.attempt),
+                },
             ),
             policy_version=policy.version(draft.scope),
             unit=draft.unit,

@@ -188,10 +188,10 @@ class EmbeddingPlanner:
         if self._seen != seen:
             self._seen = seen
             self._shares = shares(self._known.keys() | self._announced, policy)
-        budget = policy.budget()
-        rate = budget.embeddings_per_s * self._shares.get(scope, 0.0)
+        budget, share = policy.budget(), self._shares.get(scope, 0.0)
+        rate = budget.embeddings_per_s * share
         burst = max(1.0, rate * self._config.scaled(budget.burst_ms) / 1000) if rate > 0 else 0.0
-        return Allowance(rate, burst)
+        return Allowance(rate, burst, share)
 
     def shrink(self) -> None:
         """Forgets the queries that were embedded longest ago, a tenth at once, when there are too many."""

@@ -6,7 +6,7 @@ Its sections of the store: d adapters, h patterns, m managed prompts, x prefixes
 from __future__ import annotations
 
 from analytics.adapter_planning import AdapterPlanner
-from analytics.choosing import choose
+from analytics.choosing import LeftOut, choose
 from analytics.commands import Allowance, Draft, priority_of
 from analytics.envelopes import Partial, Tag, body_of, open_as, seal, tag_of
 from analytics.pattern_planning import PatternPlanner, priority_of_pattern
@@ -168,13 +168,19 @@ class EnginePlanner(Planner):
 
     def _plan_prefixes(self, tick: Tick) -> list[bytes]:
         at_ms, ready, policy = tick.at_ms, tick.ready, tick.policy
-        offers = self._prefixes.review(at_ms, ready, policy, self._announced.ended)
+        ranking = self._prefixes.review(
+            at_ms,
+            ready,
+            policy,
+            lambda scope: self._issuer.solvent_ms(scope, self._allowance(scope, ready, policy), at_ms),
+            self._announced.ended if self._announced else None,
+        )
         out: list[bytes] = []
-        standing = self._prefixes.standing() if tick.report else None
         own: dict[str, float] = {}
+        left_out: list[LeftOut] = []
         if not tick.behind:
             mine, draft_of, own = self._ranked(
-                offers, lambda offer: self._prefixes.draft(offer, at_ms, ready, policy), at_ms
+                ranking, lambda offer: self._prefixes.draft(offer, at_ms, ready, policy), at_ms
             )
             choice = choose(
                 mine,
@@ -183,18 +189,19 @@ class EnginePlanner(Planner):
                 draft_of,
                 lambda scope: self._allowance(scope, ready, policy),
                 self._config.max_commands,
+                ranking.closed,
             )
             out = self._chosen(choice, tick)
-            for scope, payable_ms in choice.waiting.items():
-                self._prefixes.wait(scope, payable_ms)
-        if standing is not None:
+            self._prefixes.chosen(ranking, choice.waiting)
+            left_out = choice.left_out
+        if tick.report or left_out:
+            standing = self._prefixes.standing(at_ms, ready, policy)
             evidence = {
                 "replicas_ready": float(len(ready.names)),
                 "scopes": float(standing.scopes),
                 "scopes_frozen": float(standing.frozen),
-                "offers": float(standing.offers),
                 **own,
             }
             frozen = 0 < standing.scopes == standing.frozen
-            out.append(self._report(tick, frozen, standing.candidates, standing.suppressed, evidence))
+            out.append(self._report(tick, frozen, standing.candidates, standing.suppressed, evidence, left_out))
         return out

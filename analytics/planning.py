@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from analytics.choosing import Choice
+from analytics.choosing import Choice, LeftOut
 from analytics.commands import Allowance, Draft, Offer, priority_of
 from analytics.envelopes import Partial, Tag, body_of, open_as, seal, tag_of
 from analytics.minutes import MINUTES_KEPT
@@ -27,7 +27,7 @@ from analytics.pool_state import PoolState
 from analytics.pools import envelope_key
 from analytics.replicas import Ready
 from analytics.tick import Tick
-from schemas import Announcement, PlannerState, ReplicaSample, Residency, WarmupOutcome, decode, encode
+from schemas import Alternative, Announcement, PlannerState, ReplicaSample, Residency, WarmupOutcome, decode, encode
 
 ANNOUNCED_PRIORITY = 900
 
@@ -214,7 +214,13 @@ class Planner(PoolState, ABC):
         return wall_ms - event_ms > self._config.life_ms(self._life_ms(policy)) / 2
 
     def _report(
-        self, tick: Tick, frozen: bool, candidates: int, suppressed: int, evidence: Mapping[str, float]
+        self,
+        tick: Tick,
+        frozen: bool,
+        candidates: int,
+        suppressed: int,
+        evidence: Mapping[str, float],
+        left_out: Iterable[LeftOut],
     ) -> bytes:
         state = PlannerState(
             pool=self._pool,
@@ -225,5 +231,13 @@ class Planner(PoolState, ABC):
             issued=self._clock.reported(tick.at_ms),
             suppressed=suppressed,
             evidence={**evidence, "targets": float(len(self._memory))},
+            left_out=tuple(map(_told, left_out)),
         )
         return seal(Tag.INSIGHT, envelope_key(self._pool), encode(state))
+
+
+def _told(left: LeftOut) -> Alternative:
+    draft = left.draft
+    return Alternative(
+        draft.scope, draft.key, draft.trigger, max(0.0, left.rank), draft.worth.density, draft.charge * draft.copies
+    )

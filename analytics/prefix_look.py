@@ -1,4 +1,4 @@
-"""A look at a scope's hot prefixes: which are worth a warm-up now, and until when another look would find the same."""
+"""A look at one hot prefix: whether it is worth a warm-up now, and until when another look would find the same."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from analytics.commands import NEVER_MS, Offer
 from analytics.envelopes import Candidate, Root
 from analytics.memory import TargetMemory
 from analytics.plan_config import PlanConfig
-from analytics.policy import BudgetPolicy, PolicyBook
+from analytics.policy import BudgetPolicy, PlanPolicy
 from analytics.replicas import Ready
+from analytics.targets import Target
 from analytics.worth import p_absent, p_absent_prior
 from schemas.canonical import bucket
 from schemas.warmup_command import QOS_RANK
 
 Ended = Callable[[str, Root, int], bool]
+Floats = npt.NDArray[np.float64]
 
 
 class Hot(NamedTuple):
@@ -27,20 +32,66 @@ class Hot(NamedTuple):
     tokens: int
 
 
-@dataclass(frozen=True)
-class Look:
-    """What the last look at a scope found, and until when another one would find the same.
+class Columns(NamedTuple):
+    """The hot prefixes of a scope, side by side: key, root, rate a second, chance of being asked for, tokens."""
+
+    keys: tuple[str, ...]
+    roots: tuple[Root, ...]
+    rates: Floats
+    p_asked: Floats
+    tokens: Floats
+
+    @classmethod
+    def of(cls, hot: Mapping[str, Hot]) -> Columns:
+        """Those by target key."""
+        candidates = [each.candidate for each in hot.values()]
+        return cls(
+            tuple(hot),
+            tuple([each.root for each in hot.values()]),
+            np.array([each.rate_per_s for each in candidates], dtype=np.float64),
+            np.array([each.p_asked for each in candidates], dtype=np.float64),
+            np.array([each.tokens for each in hot.values()], dtype=np.float64),
+        )
+
+
+class PoolNow(NamedTuple):
+    """What every look of a tick needs: its time, the replicas, and how long one of them prefills a token."""
+
+    at_ms: int
+    ready: Ready
+    ms_per_token: float
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a scope's policy means at a tick.
 
     Attributes:
-        offers: worth a warm-up at that time. suppressed: candidates that were live or resident.
-        frozen: whether the scope may not act.
-        lapse_ms: when a suppressed candidate may come free, or what is known of a replica ends.
+        soon_ms: what is not resident by then may be warmed. bucket, repeat_ms: of commands.
+        stay_ms: how long a replica keeps what nobody asks for. min_saved_ms: scaled.
     """
 
-    offers: tuple[Offer, ...] = ()
-    suppressed: int = 0
-    frozen: bool = False
-    lapse_ms: int = NEVER_MS
+    qos_rank: int
+    copies: int
+    soon_ms: int
+    bucket: int
+    repeat_ms: int
+    stay_ms: int
+    min_saved_ms: float
+
+
+def terms_of(plan: PlanPolicy, at_ms: int, config: PlanConfig) -> Terms:
+    """What a policy means at a time."""
+    repeat_ms = config.scaled(plan.prefix_repeat_ms)
+    return Terms(
+        QOS_RANK[plan.qos],
+        plan.copies,
+        at_ms + config.scaled(plan.lead_ms),
+        bucket(at_ms, repeat_ms),
+        repeat_ms,
+        config.scaled(plan.prefix_resident_ms),
+        plan.min_saved_ms / config.time_scale,
+    )
 
 
 def prefill_per_s(budget: BudgetPolicy, config: PlanConfig) -> float:
@@ -48,63 +99,51 @@ def prefill_per_s(budget: BudgetPolicy, config: PlanConfig) -> float:
     return budget.prefill_tokens_per_s * config.time_scale
 
 
-def look_at(
-    scope: str,
-    hot: Mapping[str, Hot],
-    at_ms: int,
-    ready: Ready,
-    memory: TargetMemory,
-    config: PlanConfig,
-    policy: PolicyBook,
-    ended: Ended,
-) -> Look:
-    """Looks at the hot prefixes of a scope, by target key.
+def free_at(target: Target, missing: int, terms: Terms, pool: PoolNow) -> int:
+    """When a target may be commanded at the earliest, as things stand; now where nothing is against it.
 
     Args:
-        ended: whether a change has ended what a scope's prefixes with some root were rendered with.
+        missing: how many ready replicas will lack it soon.
     """
-    plan = policy.plan(scope)
-    if policy.frozen(scope):
-        return Look(frozen=True)
-    if not plan.prefixes or not ready.names:
-        return Look()
-    get = memory.get
-    soon_ms = at_ms + config.scaled(plan.lead_ms)
-    repeat_ms = config.scaled(plan.prefix_repeat_ms)
-    now = bucket(at_ms, repeat_ms)
-    stay_ms = config.scaled(plan.prefix_resident_ms)
-    ms_per_token = 1000 / prefill_per_s(policy.budget(), config)
-    qos_rank, replicas, copies = QOS_RANK[plan.qos], len(ready.names), plan.copies
-    min_saved_ms = plan.min_saved_ms / config.time_scale
-    offers = []
-    suppressed, lapse_ms = 0, NEVER_MS
-    for key, (candidate, root, tokens) in hot.items():
-        if ended(scope, root, at_ms):
-            continue
-        target = get(scope, key)
-        missing, attempt = ready.names, 1
-        if target is not None:
-            missing = target.missing(ready, soon_ms)
-            free_ms = at_ms
-            if len(missing) < replicas:
-                lapses = target.first_lapse(ready, soon_ms) - soon_ms + at_ms
-                lapse_ms = min(lapse_ms, lapses)
-                if not missing:
-                    free_ms = lapses
-            if target.bucket >= now:
-                free_ms = max(free_ms, (target.bucket + 1) * repeat_ms)
-            if target.live(at_ms):
-                free_ms = max(free_ms, target.expires_ms)
-            if free_ms > at_ms:
-                suppressed += 1
-                lapse_ms = min(lapse_ms, free_ms)
-                continue
-            attempt = target.next_attempt(now, at_ms)
-        if tokens < ready.block_tokens:
-            continue
-        prior = p_absent_prior(candidate.rate_per_s, replicas, stay_ms)
-        hits = candidate.p_asked * p_absent(replicas - len(missing), len(missing), prior)
-        if hits * tokens * ms_per_token >= min_saved_ms:
-            density = hits * ms_per_token / min(copies, len(missing))
-            offers.append(Offer(qos_rank, -density, scope, key, missing, attempt))
-    return Look(tuple(offers), suppressed, False, lapse_ms)
+    at_ms = pool.at_ms
+    free_ms = at_ms
+    if not missing:
+        free_ms = _lapse_ms(target, terms, pool)
+    if target.bucket >= terms.bucket:
+        free_ms = max(free_ms, (target.bucket + 1) * terms.repeat_ms)
+    if target.live(at_ms):
+        free_ms = max(free_ms, target.expires_ms)
+    return free_ms
+
+
+def look_at(
+    scope: str, columns: Columns, place: int, terms: Terms, pool: PoolNow, memory: TargetMemory
+) -> tuple[Offer | None, int]:
+    """Looks at one hot prefix.
+
+    Returns:
+        the offer, unless the prefix is live, resident or not worth it; and when a later look may find something else.
+    """
+    key, ready = columns.keys[place], pool.ready
+    target = memory.get(scope, key)
+    missing, attempt, lapse_ms = ready.names, 1, NEVER_MS
+    replicas = len(missing)
+    if target is not None:
+        missing = target.missing(ready, terms.soon_ms)
+        if len(missing) < replicas:
+            lapse_ms = _lapse_ms(target, terms, pool)
+        free_ms = free_at(target, len(missing), terms, pool)
+        if free_ms > pool.at_ms:
+            return None, min(lapse_ms, free_ms)
+        attempt = target.next_attempt(terms.bucket, pool.at_ms)
+    rate, p_asked, tokens = float(columns.rates[place]), float(columns.p_asked[place]), float(columns.tokens[place])
+    absent = p_absent(replicas - len(missing), len(missing), p_absent_prior(rate, replicas, terms.stay_ms))
+    saved_ms = p_asked * absent * pool.ms_per_token
+    if saved_ms * tokens < terms.min_saved_ms:
+        return None, lapse_ms
+    return Offer(terms.qos_rank, -saved_ms / min(terms.copies, len(missing)), scope, key, missing, attempt), lapse_ms
+
+
+def _lapse_ms(target: Target, terms: Terms, pool: PoolNow) -> int:
+    """When the first residency that lasts beyond the lead comes within it."""
+    return target.first_lapse(pool.ready, terms.soon_ms) - terms.soon_ms + pool.at_ms

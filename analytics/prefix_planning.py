@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from analytics.budget import shares
-from analytics.commands import Allowance, Draft, Offer
+from analytics.commands import NEVER_MS, Allowance, Draft, Offer
 from analytics.envelopes import Candidates, Root
 from analytics.memory import TargetMemory
 from analytics.plan_config import PlanConfig
 from analytics.policy import PolicyBook
-from analytics.prefix_look import Ended, Hot, Look, look_at, prefill_per_s
+from analytics.prefix_look import Columns, Ended, Hot, PoolNow, Terms, free_at, prefill_per_s, terms_of
 from analytics.prefix_nodes import HASH_BYTES
+from analytics.prefix_ranking import Look, Ranking
 from analytics.records import Section, path
 from analytics.replicas import Ready
 from analytics.targets import NO_BUCKET
@@ -25,17 +27,22 @@ TRIGGER_HOT = "hot_prefix"
 TRIGGER_LOST = "lost_prefix"
 
 
-def _never(_scope: str, _root: Root, _at_ms: int) -> bool:
-    return False
+Solvent = Callable[[str], int]
+NO_ROOTS: frozenset[Root] = frozenset()
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Where all scopes stand: hot prefixes, those live or resident, offers, and scopes that may not act."""
+    """Where all scopes stand.
+
+    Attributes:
+        candidates: hot prefixes.
+        suppressed: those that are live, resident or were commanded too lately.
+        frozen: scopes that may not act.
+    """
 
     candidates: int
     suppressed: int
-    offers: int
     scopes: int
     frozen: int
 
@@ -53,7 +60,8 @@ class PrefixPlanner:
         self._store = store
         self._hot: dict[str, dict[str, Hot]] = {}
         self._at_ms: dict[str, int] = {}
-        self._looks: dict[str, Look] = {}
+        self._columns: dict[str, Columns] = {}
+        self._roots: dict[str, frozenset[Root]] = {}
         self._wake_ms: dict[str, int] = {}
         self._shares: dict[str, float] = {}
         self._scopes_version = 0
@@ -81,10 +89,6 @@ class PrefixPlanner:
             self._store.remove(path(found.scope))
         return found.at_ms
 
-    def wait(self, scope: str, until_ms: int) -> None:
-        """A scope's best draft cannot be paid before some time."""
-        self._wake_ms[scope] = min(self._looks[scope].lapse_ms, until_ms)
-
     def touched(self, scope: str) -> None:
         """Something was heard of one of a scope's targets."""
         self._wake_ms.pop(scope, None)
@@ -96,31 +100,60 @@ class PrefixPlanner:
             self._drop(scope)
             self._store.remove(path(scope))
 
-    def review(self, at_ms: int, ready: Ready, policy: PolicyBook, ended: Ended = _never) -> list[Offer]:
-        """Looks at the candidates of every scope where something can have changed; returns what is worth it now.
+    def review(
+        self, at_ms: int, ready: Ready, policy: PolicyBook, solvent_ms: Solvent, ended: Ended | None = None
+    ) -> Ranking:
+        """What is worth it now, of every scope where something can have changed; `chosen` says what came of it.
 
         Args:
+            solvent_ms: when a scope can pay anything at all: one in debt is not looked at before.
             ended: whether a change has ended what a scope's prefixes with some root were rendered with.
         """
         self._refresh(ready, policy)
-        offers: list[Offer] = []
-        for scope, hot in self._hot.items():
+        looks: list[Look] = []
+        terms: dict[int, Terms] = {}
+        for scope, columns in self._columns.items():
             if self._wake_ms.get(scope, 0) > at_ms:
                 continue
-            look = self._looks[scope] = look_at(scope, hot, at_ms, ready, self._memory, self._config, policy, ended)
-            self._wake_ms[scope] = at_ms if look.offers else look.lapse_ms
-            offers += look.offers
-        return offers
+            plan = policy.plan(scope)
+            wake_ms = NEVER_MS if policy.frozen(scope) or not plan.prefixes else solvent_ms(scope)
+            if wake_ms > at_ms:
+                self._wake_ms[scope] = wake_ms
+                continue
+            # Most scopes share one policy.
+            if id(plan) not in terms:
+                terms[id(plan)] = terms_of(plan, at_ms, self._config)
+            over = frozenset([root for root in self._roots[scope] if ended(scope, root, at_ms)]) if ended else NO_ROOTS
+            looks.append(Look(scope, columns, terms[id(plan)], over))
+        return Ranking(looks, self._now(at_ms, ready, policy), self._memory)
 
-    def standing(self) -> Standing:
-        """Where all scopes stand since the last `review`."""
-        looks = [self._looks[scope] for scope in self._hot]
+    def chosen(self, ranking: Ranking, waiting: Mapping[str, int]) -> None:
+        """What became of the offers of a `review`: who waits for what is not looked at until then.
+
+        Args:
+            waiting: scopes that cannot pay their best offer, and when they can. What was looked at before it may lapse
+                earlier; what was not is worth less than what they save for.
+        """
+        for look in ranking.looks:
+            if look.scope in waiting:
+                self._wake_ms[look.scope] = min(look.lapse_ms, waiting[look.scope])
+            elif ranking.exhausted and not look.offered:
+                self._wake_ms[look.scope] = look.lapse_ms
+
+    def standing(self, at_ms: int, ready: Ready, policy: PolicyBook) -> Standing:
+        """Where all scopes stand."""
+        now = self._now(at_ms, ready, policy)
+        suppressed = 0
+        for target in self._memory:
+            scope, plan = target.scope, policy.plan(target.scope)
+            if target.key in self._hot.get(scope, ()) and plan.prefixes and ready.names and not policy.frozen(scope):
+                terms = terms_of(plan, at_ms, self._config)
+                suppressed += free_at(target, len(target.missing(ready, terms.soon_ms)), terms, now) > at_ms
         return Standing(
             sum(len(hot) for hot in self._hot.values()),
-            sum(look.suppressed for look in looks),
-            sum(len(look.offers) for look in looks),
-            len(looks),
-            sum(look.frozen for look in looks),
+            suppressed,
+            len(self._hot),
+            sum(bool(policy.frozen(scope)) for scope in self._hot),
         )
 
     def draft(self, offer: Offer, at_ms: int, ready: Ready, policy: PolicyBook) -> Draft:
@@ -163,11 +196,9 @@ class PrefixPlanner:
     def allowance(self, scope: str, ready: Ready, policy: PolicyBook) -> Allowance:
         """What a scope may spend on prefill: its share of a part of every ready replica's."""
         self._refresh(ready, policy)
-        budget = policy.budget()
-        rate = (
-            budget.prefill_share * prefill_per_s(budget, self._config) * len(ready.names) * self._shares.get(scope, 0.0)
-        )
-        return Allowance(rate, rate * self._config.scaled(budget.burst_ms) / 1000)
+        budget, share = policy.budget(), self._shares.get(scope, 0.0)
+        rate = budget.prefill_share * prefill_per_s(budget, self._config) * len(ready.names) * share
+        return Allowance(rate, rate * self._config.scaled(budget.burst_ms) / 1000, share)
 
     def restore(self, blob: bytes) -> None:
         """Takes back one scope's candidates."""
@@ -214,6 +245,9 @@ class PrefixPlanner:
             },
         )
 
+    def _now(self, at_ms: int, ready: Ready, policy: PolicyBook) -> PoolNow:
+        return PoolNow(at_ms, ready, 1000 / prefill_per_s(policy.budget(), self._config))
+
     def _refresh(self, ready: Ready, policy: PolicyBook) -> None:
         """Forgets what was derived from another policy, fleet or set of scopes."""
         seen = (policy, policy.revision, ready, self._scopes_version)
@@ -235,10 +269,13 @@ class PrefixPlanner:
                 hot[key] = Hot(candidate, found.roots[candidate.root], sum(candidate.tokens))
         self._scopes_version += found.scope not in self._hot
         self._hot[found.scope] = hot
+        self._columns[found.scope] = Columns.of(hot)
+        self._roots[found.scope] = frozenset([each.root for each in hot.values()])
         self._at_ms[found.scope] = found.at_ms
 
     def _drop(self, scope: str) -> None:
         self._scopes_version += self._hot.pop(scope, None) is not None
         self._at_ms.pop(scope, None)
         self._wake_ms.pop(scope, None)
-        self._looks.pop(scope, None)
+        self._columns.pop(scope, None)
+        self._roots.pop(scope, None)

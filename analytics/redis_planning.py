@@ -7,7 +7,7 @@ r rewards, u queues.
 from __future__ import annotations
 
 from analytics.answer_planning import RESPONSE, AnswerPlanner
-from analytics.choosing import choose
+from analytics.choosing import LeftOut, choose
 from analytics.cluster_planning import ClusterPlanner
 from analytics.commands import Allowance
 from analytics.embedding_planning import EmbeddingPlanner
@@ -182,6 +182,7 @@ class RedisPlanner(Planner):
         offers, looked, suppressed = offers + answers, looked + judged, suppressed + lasting
         out: list[bytes] = []
         own: dict[str, float] = {}
+        left_out: list[LeftOut] = []
         if not tick.behind:
             mine, draft_of, own = self._ranked(
                 sorted(offers),
@@ -201,6 +202,7 @@ class RedisPlanner(Planner):
                 self._config.max_commands,
             )
             out += self._chosen(choice, tick)
+            left_out = choice.left_out
             for draft in choice.drafts:
                 self._answers.issued(draft)
         evidence = {
@@ -211,5 +213,5 @@ class RedisPlanner(Planner):
             "offers": float(len(offers)),
             **own,
         }
-        out.append(self._report(tick, False, looked, suppressed, evidence))
+        out.append(self._report(tick, False, looked, suppressed, evidence, left_out))
         return out

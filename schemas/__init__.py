@@ -16,7 +16,18 @@ from schemas.errors import (
     StokerError,
     TransientFault,
 )
-from schemas.insights import Accounting, Cluster, Focus, KeyRate, Pattern, PlannerState, Score, TopKey, WindowStats
+from schemas.insights import (
+    Accounting,
+    Alternative,
+    Cluster,
+    Focus,
+    KeyRate,
+    Pattern,
+    PlannerState,
+    Score,
+    TopKey,
+    WindowStats,
+)
 from schemas.policy import EVERY_SCOPE, Policy
 from schemas.replica_sample import ReplicaSample, ResidentAdapter
 from schemas.request_event import CacheReport, PromptRef, Reasoning, ReasoningStep, Render, RequestEvent, Segment
@@ -46,6 +57,7 @@ __all__ = [
     "TOPICS",
     "Accounting",
     "Adapter",
+    "Alternative",
     "Announcement",
     "Arm",
     "Benefit",

@@ -153,17 +153,18 @@ class Score(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="sc
 
 
 class Pattern(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="schema", tag="pattern/1"):
-    """Consecutive requests of a session that resemble each other, or an adapter asked for often (D10).
+    """Consecutive requests of a session that resemble each other, an adapter asked for often, or like requests (D10).
 
     Attributes:
-        pattern: `consecutive_prompts` or `adapter_rate`.
-        subject: the session's hash, or the adapter.
+        pattern: `consecutive_prompts`, `adapter_rate`, or `request_group`: requests alike in length, authors, model and
+            latency, once a slide while there are such.
+        subject: the session's hash, the adapter, or model and number of the group.
         priority: of the spec's formula, as it came out, before it is clamped for the command.
     """
 
     scope: Id
     pool: Id
-    pattern: Literal["consecutive_prompts", "adapter_rate"]
+    pattern: Literal["consecutive_prompts", "adapter_rate", "request_group"]
     subject: Id
     at_ms: Ms
     priority: Count = 0
@@ -176,8 +177,28 @@ class Pattern(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="
         return self.at_ms
 
 
+class Alternative(Struct, frozen=True):
+    """A warm-up that would have been worth it, and that its scope could not pay beside what it got in the same tick.
+
+    Attributes:
+        rank: by which the planner orders what it may take; more is sooner.
+        worth_density: expected milliseconds saved per unit of cost. cost: of all copies, in the unit of the budget.
+    """
+
+    scope: Id
+    target_key: Id
+    trigger: Name
+    rank: Amount
+    worth_density: Amount
+    cost: Amount
+
+
 class PlannerState(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="schema", tag="planner_state/1"):
-    """What a pool's planner is doing, once per slide: `catching_up` means that it holds its commands back."""
+    """What a pool's planner is doing, once per slide: `catching_up` means that it holds its commands back.
+
+    A tick that took something and left something of the same scope out says so too, in between: `left_out` has the best
+    of that, a few of each scope, and holds for the tick at `at_ms` only. `issued` counts since the last one.
+    """
 
     pool: Id
     at_ms: Ms
@@ -187,6 +208,7 @@ class PlannerState(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
     issued: Count = 0
     suppressed: Count = 0
     evidence: dict[str, float] = {}
+    left_out: tuple[Alternative, ...] = ()
 
     @property
     def event_time_ms(self) -> int:

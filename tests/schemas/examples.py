@@ -7,6 +7,7 @@ import msgspec
 from schemas import (
     Accounting,
     Adapter,
+    Alternative,
     Announcement,
     Benefit,
     CacheReport,
@@ -361,6 +362,16 @@ EXAMPLES: dict[str, msgspec.Struct] = {
         issued=3,
         suppressed=9,
         evidence={"budget_tokens": 5000.0},
+        left_out=(
+            Alternative(
+                scope="acme",
+                target_key=f"prefix:{QUERY_SHA}",
+                trigger="hot_prefix",
+                rank=0.02,
+                worth_density=0.01,
+                cost=4000.0,
+            ),
+        ),
     ),
     "dead_letter": DeadLetter(
         dead_id=c.dead_id("llm.requests", b"not json", AT),

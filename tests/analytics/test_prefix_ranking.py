@@ -1,0 +1,103 @@
+"""The lazy ranking against a look at everything and a full sort."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analytics.commands import Offer
+from analytics.envelopes import Root
+from analytics.memory import TargetMemory
+from analytics.prefix_look import Columns, PoolNow, Terms, look_at
+from analytics.prefix_ranking import Look, Ranking
+from analytics.replicas import Ready
+from tests.analytics.test_memory import memory_of
+
+ROOT, GONE = Root("m", "", "t", "", ""), Root("old", "", "t", "", "")
+NOW = PoolNow(1_000_000, Ready(("r1", "r2", "r3"), (1, 1, 1), 16), 0.05)
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> tuple[list[Look], TargetMemory]:
+    """Scopes of two classes with equal and different prefixes, some of them known on some replicas."""
+    memory = memory_of()
+    looks = []
+    for number in range(draw(st.integers(0, 5))):
+        count = draw(st.integers(0, 12))
+        columns = Columns(
+            tuple(f"prefix:{number}.{place}" for place in range(count)),
+            tuple(draw(st.sampled_from((ROOT, ROOT, GONE))) for _ in range(count)),
+            np.array([draw(st.sampled_from((0.0, 0.001, 0.01, 0.1))) for _ in range(count)]),
+            np.array([draw(st.sampled_from((0.1, 0.5, 1.0))) for _ in range(count)]),
+            np.array([float(draw(st.sampled_from((8, 100, 5_000)))) for _ in range(count)]),
+        )
+        copies = draw(st.integers(1, 4))
+        terms = Terms(draw(st.integers(0, 1)), copies, NOW.at_ms + 5_000, 16, 60_000, 120_000, 1.0)
+        looks.append(Look(f"s{number}", columns, terms, draw(st.sampled_from((frozenset(), frozenset((GONE,)))))))
+        for key in columns.keys:
+            for replica in draw(st.sets(st.sampled_from(NOW.ready.names))):
+                until_ms = NOW.at_ms + draw(st.sampled_from((2_000, 60_000)))
+                memory.on_residency(f"s{number}", key, replica, 1, 1, until_ms)
+    return looks, memory
+
+
+def everything(looks: list[Look], memory: TargetMemory) -> list[Offer]:
+    found = []
+    for look in looks:
+        for place, (root, tokens) in enumerate(zip(look.columns.roots, look.columns.tokens, strict=True)):
+            if root not in look.ended and tokens >= NOW.ready.block_tokens:
+                offer, _ = look_at(look.scope, look.columns, place, look.terms, NOW, memory)
+                found += [] if offer is None else [offer]
+    return sorted(found)
+
+
+@settings(max_examples=60, deadline=None)
+@given(pools())
+def test_offers_come_in_the_order_of_a_full_sort(drawn: tuple[list[Look], TargetMemory]) -> None:
+    looks, memory = drawn
+    ranking = Ranking(looks, NOW, memory)
+    found = list(ranking)
+    assert found == everything(looks, memory)
+    assert ranking.exhausted
+    assert {look.scope for look in looks if look.offered} == {offer.scope for offer in found}
+
+
+@settings(max_examples=40, deadline=None)
+@given(pools(), st.integers(1, 3))
+def test_a_scope_that_is_closed_gives_nothing_more_and_the_others_all(
+    drawn: tuple[list[Look], TargetMemory], each: int
+) -> None:
+    looks, memory = drawn
+    ranking = Ranking(looks, NOW, memory)
+    taken: dict[str, int] = {}
+    found = []
+    for offer in ranking:
+        found.append(offer)
+        taken[offer.scope] = taken.get(offer.scope, 0) + 1
+        if taken[offer.scope] == each:
+            ranking.closed.add(offer.scope)
+    expected, seen = [], dict.fromkeys((look.scope for look in looks), 0)
+    for offer in everything(looks, memory):
+        if seen[offer.scope] < each:
+            expected.append(offer)
+            seen[offer.scope] += 1
+    assert found == expected
+
+
+def test_only_what_may_be_taken_is_looked_at() -> None:
+    memory = memory_of()
+    count = 5_000
+    columns = Columns(
+        tuple(f"prefix:{place}" for place in range(count)),
+        (ROOT,) * count,
+        np.full(count, 0.001),
+        np.linspace(1, 0.1, count),
+        np.full(count, 500.0),
+    )
+    look = Look("s", columns, Terms(1, 9, NOW.at_ms, 16, 60_000, 120_000, 1.0))
+    memory.on_residency("s", "prefix:1", "r1", 1, 1, NOW.at_ms + 9_000)
+    memory.on_residency("s", "prefix:4000", "r1", 1, 1, NOW.at_ms + 1_000)
+    first, second = [offer for offer, _ in zip(Ranking([look], NOW, memory), range(2), strict=False)]
+    assert (first.key, second.key, second.missing) == ("prefix:0", "prefix:1", ("r2", "r3"))
+    assert look.lapse_ms == NOW.at_ms + 9_000, "the last one was not looked at"
