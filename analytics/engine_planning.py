@@ -1,6 +1,6 @@
 """The plan of a group of GPU replicas: hot prefixes, patterns of sessions, managed prompts, and adapters.
 
-Its sections of the store: d adapters, h patterns, m managed prompts, x prefixes.
+Its sections of the store: d adapters, g groups of requests, h patterns, m managed prompts, x prefixes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from analytics.prompt_planning import PromptPlanner
 from analytics.prompt_usage import PromptUse
 from analytics.records import Section
 from analytics.replicas import Ready, incarnation_mark
+from analytics.request_features import SessionFeatures
 from analytics.stores import MapStore
 from analytics.tick import Tick
 from analytics.turns import SessionPattern
@@ -34,11 +35,11 @@ class EnginePlanner(Planner):
     def __init__(self, config: PlanConfig, pool: str, store: MapStore) -> None:
         super().__init__(config, pool, store)
         self._prefixes = PrefixPlanner(config, self._memory, Section(store, "x"))
-        self._patterns = PatternPlanner(config, self._memory, self._prefixes, Section(store, "h"))
+        self._patterns = PatternPlanner(config, pool, self._memory, self._prefixes, store)
         self._prompts = PromptPlanner(config, pool, self._memory, self._prefixes, store)
         self._adapters = AdapterPlanner(config, pool, self._memory, self._fleet, store)
         self._restore(
-            {"h": self._patterns.restore, "x": self._prefixes.restore},
+            {"h": self._patterns.restore, "g": self._patterns.restore_group, "x": self._prefixes.restore},
             {"d": self._adapters.restore, "m": self._prompts.restore},
         )
         self._share()
@@ -78,6 +79,10 @@ class EnginePlanner(Planner):
             self._on_prompts(open_as(envelope, PromptUse), watermark_ms, policy)
         elif tag == Tag.PATTERN:
             return self._on_pattern(open_as(envelope, SessionPattern), watermark_ms, wall_ms, policy)
+        elif tag == Tag.FEATURES:
+            told = open_as(envelope, SessionFeatures)
+            self._patterns.on_features(told)
+            self._clock.arm(watermark_ms, told.at_ms)
         return []
 
     def _on_partial(self, partial: Partial, watermark_ms: int, policy: PolicyBook) -> None:
@@ -141,7 +146,8 @@ class EnginePlanner(Planner):
 
     def _plan(self, tick: Tick) -> list[bytes]:
         before = [] if tick.behind else self._plan_adapters(tick) + self._plan_prompts(tick)
-        return before + self._plan_prefixes(tick)
+        groups = self._patterns.group_insights(tick.at_ms) if tick.report else []
+        return before + self._plan_prefixes(tick) + groups
 
     def _fast(self, draft: Draft, at_ms: int, priority: int, allowance: Allowance, policy: PolicyBook) -> list[bytes]:
         out = super()._fast(draft, at_ms, priority, allowance, policy)

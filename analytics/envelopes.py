@@ -51,6 +51,8 @@ class Tag(enum.IntEnum):
     """ingest → prompts, key shard: a managed prompt was answered, or an answer adopted (`prompt_usage.Prompted`)."""
     PROMPTS = 16
     """prompts → plan, key pool: what became of managed prompts in a slide (`prompt_usage.PromptUse`)."""
+    FEATURES = 19
+    """session → plan, key pool: what a session's last prompts were like (`request_features.SessionFeatures`)."""
 
 
 class KeyCount(Struct, frozen=True, array_like=True):

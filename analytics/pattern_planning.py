@@ -1,20 +1,27 @@
-"""Sessions whose prompts resemble each other, in a GPU pool's plan: their prefix is warmed at once (D10, spec)."""
+"""Sessions in a GPU pool's plan: where prompts resemble each other their prefix is warmed at once (D10, spec).
+
+What its requests are like is grouped over all sessions of a scope, and told once a slide; it warms nothing.
+"""
 
 from __future__ import annotations
 
 import math
 
 from analytics.commands import Draft
-from analytics.envelopes import Candidate
+from analytics.envelopes import Candidate, Tag, seal
 from analytics.memory import TargetMemory
 from analytics.patterns import Priority, pattern_state, prefill_priority
 from analytics.plan_config import PlanConfig
 from analytics.policy import PolicyBook
+from analytics.pools import envelope_key
 from analytics.prefix_nodes import HASH_BYTES
 from analytics.prefix_planning import PrefixPlanner
 from analytics.recent_scopes import RecentScopes
 from analytics.records import Section
 from analytics.replicas import Ready
+from analytics.request_features import SessionFeatures
+from analytics.request_groups import RequestGroups
+from analytics.stores import MapStore
 from analytics.turns import SessionPattern
 from analytics.worth import Worth, p_absent_prior
 from schemas import Pattern, encode
@@ -22,19 +29,31 @@ from schemas.canonical import bucket, prefix_key
 from schemas.warmup_command import Qos
 
 TRIGGER = "consecutive_prompts"
+GROUP_LIFE_MS = 300_000
+"""Mean time that a request counts for in its group. Scaled."""
+SUBJECT_CHARS = 200
+"""Of a model's name in a group's."""
 
 
 class PatternPlanner:
-    """Patterns of every scope in one pool. A scope that had one lately has its share of the pool's prefill."""
+    """Patterns of every scope in one pool. A scope that had one lately has its share of the pool's prefill.
 
-    def __init__(self, config: PlanConfig, memory: TargetMemory, prefixes: PrefixPlanner, store: Section) -> None:
+    Args:
+        store: its records begin with `h` (scopes that had a pattern) and `g` (groups of requests).
+    """
+
+    def __init__(
+        self, config: PlanConfig, pool: str, memory: TargetMemory, prefixes: PrefixPlanner, store: MapStore
+    ) -> None:
         self._config = config
+        self._pool = pool
         self._memory = memory
         self._prefixes = prefixes
-        self._recent = RecentScopes(config.scaled(config.candidates_life_ms), store)
+        self._recent = RecentScopes(config.scaled(config.candidates_life_ms), Section(store, "h"))
+        self._groups = RequestGroups(config.scaled(GROUP_LIFE_MS), Section(store, "g"))
 
     def __bool__(self) -> bool:
-        return bool(self._recent)
+        return bool(self._recent or self._groups)
 
     @property
     def scopes(self) -> frozenset[str]:
@@ -45,13 +64,41 @@ class PatternPlanner:
         """Remembers that a scope has patterns."""
         self._recent.heard(found.scope, found.at_ms)
 
+    def on_features(self, told: SessionFeatures) -> None:
+        """Puts a session's last prompts into the group that they are like."""
+        self._groups.add(told.scope, told.features, told.at_ms)
+
     def forget(self, at_ms: int) -> None:
-        """Drops scopes without a pattern for so long as a hot prefix is kept."""
+        """Drops scopes without a pattern for so long as a hot prefix is kept, and groups that have faded."""
         self._recent.forget(at_ms)
+        self._groups.forget(at_ms)
 
     def restore(self, blob: bytes) -> None:
         """Takes back one scope."""
         self._recent.restore(blob)
+
+    def restore_group(self, blob: bytes) -> None:
+        """Takes back one group."""
+        self._groups.restore(blob)
+
+    def group_insights(self, at_ms: int) -> list[bytes]:
+        """INSIGHT envelopes of the groups of requests that a slide ends with."""
+        out = []
+        for group in self._groups.told(at_ms):
+            subject = f"{group.version[:SUBJECT_CHARS]}#{group.number}"
+            qps = group.requests * 1000 / self._config.scaled(GROUP_LIFE_MS)
+            insight = Pattern(
+                scope=group.scope,
+                pool=self._pool,
+                pattern="request_group",
+                subject=subject,
+                at_ms=at_ms,
+                priority=prefill_priority(subject, qps).raw,
+                state=pattern_state(group.known, ()).state,
+                evidence={"requests": group.requests, "share": group.share, "qps": qps, **group.evidence},
+            )
+            out.append(seal(Tag.INSIGHT, envelope_key(group.scope), encode(insight)))
+        return out
 
     def insight(self, found: SessionPattern) -> bytes:
         """What everyone is told of a pattern, in the JSON of its topic."""

@@ -7,8 +7,8 @@ event time lags too far behind wall time nothing is issued, since a command woul
 Here is what all pools share; `engine_planning` and `redis_planning` add what theirs holds, `planners` picks one.
 
 Every change is written to the store before a call returns: a planner built over a copy of it goes on with the same
-bytes. Sections of the store: f focus, i minutes, n announced, p replicas, s planner, t targets, y budget, and those of
-the pool's kind.
+bytes. Sections of the store: f focus, i minutes, n announced, p replicas, s planner, t targets, y budget, z scopes
+whose texts are nowhere, and those of the pool's kind.
 """
 
 from __future__ import annotations

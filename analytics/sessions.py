@@ -1,7 +1,8 @@
-"""The last prompts of one session, and whether they make a pattern (D10, spec).
+"""The last prompts of one session, what they are like, and whether they make a pattern (D10, spec).
 
-State is a ring of three records, one a prompt, each written once. A prompt counts once, by whichever of its phases
-comes first; one that arrived before the three that are held is over. After a pause the session starts anew.
+State is a ring of three records, one a prompt, each written once, and again when its answer's latency is told. A prompt
+counts once, by whichever of its phases comes first; one that arrived before the three that are held is over. After a
+pause the session starts anew.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
+from msgspec import structs
+
 from analytics.envelopes import Root, Tag, seal
 from analytics.facts import unpack_chain, unpack_names
 from analytics.knobs import knob
 from analytics.patterns import CONSECUTIVE, Sketch, consecutive_prompts, jaccard
 from analytics.prefix_nodes import HASH_BYTES
 from analytics.records import Record, pack, unpack
+from analytics.request_features import SessionFeatures, sliding_features
 from analytics.stores import MapStore
 from analytics.timescale import scaled
 from analytics.turns import SessionPattern, Turn
@@ -72,9 +76,11 @@ class Session:
         return self._next_timer_ms
 
     def on_turn(self, turn: Turn) -> list[bytes]:
-        """Takes a prompt; returns a PATTERN envelope for the planner of its pool when it completes one."""
+        """Takes a prompt; returns envelopes for its pool's planner: FEATURES, and PATTERN when it completes one."""
         before = self._in_order()
-        if any(record.turn.identity == turn.identity for record in before):
+        known = next((slot for slot, record in self._held.items() if record.turn.identity == turn.identity), None)
+        if known is not None:
+            self._finished(known, turn.latency_ms)
             return []
         if before and turn.arrived_ms - before[-1].turn.arrived_ms > self._pause_ms:
             self._forget()
@@ -87,7 +93,10 @@ class Session:
         run = (before[-1].run if before else 0) + 1 if found else 0
         self._put(self._slot(before), TurnRecord(1, turn, run))
         self._arm(turn.arrived_ms)
-        return [self._pattern(turns, sketches, run)] if found else []
+        last = turns[-1]
+        told = SessionFeatures(last.scope, turn.arrived_ms, sliding_features(turns))
+        features = seal(Tag.FEATURES, unpack_names(last.names).pool, told)
+        return [self._pattern(turns, sketches, run), features] if found else [features]
 
     def on_timer(self, at_ms: int) -> None:
         """Forgets a session that has been quiet; else waits on."""
@@ -129,6 +138,12 @@ class Session:
             qps=(CONSECUTIVE - 1) * 1000 / max(1, last.arrived_ms - first.arrived_ms),
         )
         return seal(Tag.PATTERN, names.pool, pattern)
+
+    def _finished(self, slot: str, latency_ms: float) -> None:
+        """The answer to a prompt came to its end."""
+        held = self._held[slot]
+        if latency_ms > 0 and not held.turn.latency_ms:
+            self._put(slot, structs.replace(held, turn=structs.replace(held.turn, latency_ms=latency_ms)))
 
     def _put(self, slot: str, record: TurnRecord) -> None:
         self._held[slot] = record

@@ -16,6 +16,8 @@ class Turn(Struct, frozen=True, array_like=True):
         arrived_ms: event time of its arrival.
         names, chain: as in `analytics.facts`.
         words, distinct: a packed `patterns.Sketch`.
+        tokens: of the whole prompt.
+        latency_ms: from arrival to the end of the answer; 0 in the first of two phases.
     """
 
     scope: str
@@ -26,6 +28,8 @@ class Turn(Struct, frozen=True, array_like=True):
     chain: bytes
     words: bytes
     distinct: int
+    tokens: int = 0
+    latency_ms: float = 0.0
 
 
 class SessionPattern(Struct, frozen=True, array_like=True):

@@ -88,5 +88,16 @@ def _turn(
     subject = hashlib.sha256(f"{event.tenant}\0{kind}\0{who}".encode()).digest()[:16]
     text = event.query if event.query.isascii() else unicodedata.normalize("NFC", event.query)
     sketch = sketch_of(text, subject)
-    turn = Turn(scope, subject.hex(), identity, arrived_ms, names, chain, sketch.pack(), sketch.distinct)
+    turn = Turn(
+        scope,
+        subject.hex(),
+        identity,
+        arrived_ms,
+        names,
+        chain,
+        sketch.pack(),
+        sketch.distinct,
+        event.input_tokens,
+        event.latency_ms or 0.0,
+    )
     return seal(Tag.TURN, subject.hex(), turn)

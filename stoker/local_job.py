@@ -32,7 +32,17 @@ from jobs.settings import JobSettings
 DEMAND, PREFIX, CLUSTER, SESSION, PROMPTS, PLAN = range(6)
 """Operators in the order of the stream: of timers of one time, the first operator's goes first."""
 _FOR_PLAN = frozenset(
-    {Tag.PARTIAL, Tag.CANDIDATES, Tag.EMBEDDED, Tag.REWARDED, Tag.ANSWER, Tag.CLUSTERED, Tag.PATTERN, Tag.PROMPTS}
+    {
+        Tag.PARTIAL,
+        Tag.CANDIDATES,
+        Tag.EMBEDDED,
+        Tag.REWARDED,
+        Tag.ANSWER,
+        Tag.CLUSTERED,
+        Tag.PATTERN,
+        Tag.FEATURES,
+        Tag.PROMPTS,
+    }
 )
 
 

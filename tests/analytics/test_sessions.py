@@ -7,10 +7,12 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from analytics import facts
 from analytics.envelopes import Tag, key_of, open_as, tag_of
 from analytics.patterns import sketch_of
+from analytics.request_features import SessionFeatures
 from analytics.sessions import Session, SessionConfig
 from analytics.stores import MemoryMapStore
 from analytics.turns import SessionPattern, Turn
@@ -30,8 +32,8 @@ def turn(at: int, text: str, *contents: str, identity: int | None = None, adapte
 
 def heard(session: Session, *turns: Turn) -> list[SessionPattern]:
     out = [envelope for each in turns for envelope in session.on_turn(each)]
-    assert all(tag_of(envelope) == Tag.PATTERN and key_of(envelope) == "p" for envelope in out)
-    return [open_as(envelope, SessionPattern) for envelope in out]
+    assert all(tag_of(envelope) in (Tag.PATTERN, Tag.FEATURES) and key_of(envelope) == "p" for envelope in out)
+    return [open_as(envelope, SessionPattern) for envelope in out if tag_of(envelope) == Tag.PATTERN]
 
 
 def test_the_third_like_prompt_of_a_conversation_asks_for_all_of_it() -> None:
@@ -77,6 +79,21 @@ def test_both_phases_of_a_request_are_one_prompt() -> None:
     twice = [turn(i * 1000, "again", "sys", identity=i) for i in (0, 1) for _ in range(2)]
     assert heard(session, *twice) == []
     assert len(heard(session, turn(2_000, "again", "sys", identity=2))) == 1
+
+
+def test_each_prompt_tells_once_what_the_last_ones_were_like_with_the_latencies_known_by_then() -> None:
+    session = Session(SessionConfig(), MemoryMapStore())
+    first, second = turn(0, "a", "sys", identity=0), turn(1_000, "b", "sys", identity=1)
+    told = []
+    for each in (first, structs.replace(first, latency_ms=400.0), second, structs.replace(second, latency_ms=100.0)):
+        told += [open_as(envelope, SessionFeatures) for envelope in session.on_turn(each)]
+    assert [(each.scope, each.at_ms, each.features.latency_ms) for each in told] == [
+        ("s", START_MS, None),
+        ("s", START_MS + 1_000, pytest.approx(400.0)),
+    ]
+    (last,) = session.on_turn(turn(2_000, "c", "sys", identity=2))
+    assert open_as(last, SessionFeatures).features.latency_ms == pytest.approx(200.0)
+    assert session.on_turn(structs.replace(first, latency_ms=9.0)) == []
 
 
 def test_a_prompt_that_comes_late_takes_its_place_and_one_before_all_is_over() -> None:

@@ -39,6 +39,13 @@ def test_a_prompt_of_a_session_becomes_a_turn_without_its_words() -> None:
     assert Sketch.unpack(turn.words, turn.distinct) == expected
 
 
+def test_a_finished_prompt_tells_its_length_and_latency() -> None:
+    started = event(session="s1", input_tokens=70)
+    finished = event(session="s1", input_tokens=70, phase="finished", completed_at_ms=AT_MS, latency_ms=250.0)
+    turns = [open_as(watched(record, ("*",))[0], Turn) for record in (started, finished)]
+    assert [(turn.tokens, turn.latency_ms) for turn in turns] == [(70, 0.0), (70, 250.0)]
+
+
 def test_only_scopes_that_asked_are_watched() -> None:
     record = event(session="s1", prompt=PromptRef("faq", "3"), phase="finished", completed_at_ms=AT_MS)
     assert watched(record) == ()

@@ -151,7 +151,14 @@ def test_names_are_those_of_the_decisions(data_dir: Path) -> None:
         for names in re.findall(r"^## D\d+ .*\[(.+)\]$", page.read_text(), re.MULTILINE)
         for name in names.split(",")
     }
-    assert set(RULES) - named == {"consecutive_prompts", "prefix_linter", "hot_top_n", "full_snapshot", "sampled"}
+    assert set(RULES) - named == {
+        "consecutive_prompts",
+        "prefix_linter",
+        "request_groups",
+        "hot_top_n",
+        "full_snapshot",
+        "sampled",
+    }
 
 
 def test_the_command_lists_shows_and_decides(tmp_path: Path) -> None:
