@@ -22,6 +22,7 @@ GROUPS = (
     "gain",
     "rule",
     "export",
+    "explain",
     "policy",
     "announce",
     "schema",

@@ -118,5 +118,5 @@ def _fields(rule: Rule) -> str:
     )
 
 
-for _module in ("demand", "queries", "prompts", "patterns", "prefixes", "adapters", "plans"):
+for _module in ("demand", "queries", "prompts", "patterns", "prefixes", "adapters", "plans", "memory"):
     importlib.import_module(f"stoker.rules.{_module}")

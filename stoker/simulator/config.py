@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from stoker.simulator.memory import PIECE_BYTES
+from analytics.buddy import PIECE_BYTES
 
 MIB = 1 << 20
 

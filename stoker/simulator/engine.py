@@ -20,6 +20,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any, Literal
 
+from analytics.buddy import BuddyPool
 from stoker.simulator import events
 from stoker.simulator.adapters import Adapter, AdapterSlots
 from stoker.simulator.blocks import BlockPool
@@ -27,7 +28,6 @@ from stoker.simulator.chain import TOKEN_BYTES, block_hashes, chain_root, wire
 from stoker.simulator.config import SimulatorConfig
 from stoker.simulator.events import EventPublisher
 from stoker.simulator.ledger import Entry, Ledger
-from stoker.simulator.memory import BuddyPool
 from stoker.simulator.timings import Timings
 from stoker.simulator.tokenizer import Tokenizer
 from stoker.simulator.work import AdapterFault, QueueFull, QueueLimit, Work

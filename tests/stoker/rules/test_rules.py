@@ -25,6 +25,28 @@ EXPECTED: dict[str, Any] = {
     "should_keep": {"keep": True},
     "hot_top_n": {"keys": ["c", "a"], "coverage": 1.0, "cost": 2},
     "full_snapshot": {"keys": ["flags", "rates"], "coverage": 1.0, "cost": 2},
+    "allocate_kv_cache": {
+        "shards": {
+            "a": [
+                {"base_offset": 0, "valid_len": 512},
+                {"base_offset": 8 << 20, "valid_len": 512},
+                {"base_offset": 16 << 20, "valid_len": 276},
+            ],
+            "b": [{"base_offset": 24 << 20, "valid_len": 40}],
+        },
+        "refused": {"c": "too_long"},
+        "weights": {"layer0.attn.q_proj": 32 << 20},
+        "weights_refused": [],
+        "free_bytes": 24 << 20,
+        "fragmentation": pytest.approx(1 / 3),
+    },
+    "buddy": {
+        "offsets": {"b": 4 << 20},
+        "refused": ["c"],
+        "free_bytes": 14 << 20,
+        "largest_free_bytes": 8 << 20,
+        "fragmentation": pytest.approx(3 / 7),
+    },
     "lora_heat": {"modules": ["q_proj", "v_proj"], "values": [[0.25, 1.0], [0.0, 0.5]], "source": "activity"},
 }
 
@@ -81,6 +103,28 @@ def test_window_counts_like_texts_as_one_and_minutes_apart() -> None:
         {"arrivals": [{"at_ms": 100_000, "query": "a"}, {"at_ms": 10_000, "query": "a"}], "now_ms": 100_000}
     )
     assert decide("window", late.encode())["late"] == 1  # type: ignore[index]
+
+
+def test_clusters_by_requests_need_fewer_queries_and_no_single_one_is_a_group() -> None:
+    asked = {"vectors": [[1, 0], [1, 0.1], [0, 1]], "weights": [3, 2, 90], "eps": 0.05}
+    spec: Any = decide("cluster", json.dumps(asked).encode())
+    tuned: Any = decide("cluster", json.dumps(asked).encode(), "tuned")
+    assert spec["labels"] == [-1, -1, -1]
+    assert tuned["labels"] == [0, 0, -1]
+    assert tuned["groups"] == [{"members": [0, 1], "medoid": 0, "mass": 5.0}]
+
+
+def test_one_good_reward_is_worth_a_trial_and_ten_are_worth_serving() -> None:
+    once: Any = decide("compute_dynamic_score", example("compute_dynamic_score"), "tuned")
+    often = json.dumps({**find("compute_dynamic_score").example, "judgements": 10}).encode()
+    assert (once["serve"], once["try"]) == (False, True)
+    assert decide("compute_dynamic_score", often, "tuned")["serve"]  # type: ignore[index]
+    clicked = json.dumps({**find("compute_dynamic_score").example, "judgements": 10, "source": "click"}).encode()
+    assert not decide("compute_dynamic_score", clicked, "tuned")["serve"]  # type: ignore[index]
+    alike = json.dumps({**find("compute_dynamic_score").example, "cluster_rewards": [1.0] * 20}).encode()
+    assert decide("compute_dynamic_score", alike, "tuned")["serve"]  # type: ignore[index]
+    unjudged = json.dumps({"demand": 3.0, "demand_p99": 6.0}).encode()
+    assert decide("compute_dynamic_score", unjudged, "tuned") == decide("compute_dynamic_score", unjudged)
 
 
 def test_candidates_are_the_deepest_hot_prefixes() -> None:

@@ -1,4 +1,7 @@
-"""GPU memory as a buddy pool whose smallest piece is 2 MB (DECISIONS D15). Pure accounting."""
+"""GPU memory as a buddy pool whose smallest piece is 2 MB (D15). Pure accounting.
+
+Knuth, The Art of Computer Programming, volume 1, section 2.5.
+"""
 
 from __future__ import annotations
 
@@ -45,21 +48,32 @@ class BuddyPool:
 
     def allocate(self, size_bytes: int) -> int | None:
         """Byte offset of a piece that holds `size_bytes`, or None when no free piece is large enough."""
-        pieces = max(1, -(-size_bytes // PIECE_BYTES))
-        wanted = (pieces - 1).bit_length()
-        order = min((o for o, offsets in self._free.items() if o >= wanted and offsets), default=None)
-        if order is None:
+        wanted = _order_of(size_bytes)
+        offset = self._take(wanted)
+        if offset is None:
             return None
-        offset = min(self._free[order])
-        self._free[order].remove(offset)
-        while order > wanted:
-            order -= 1
-            self._free.setdefault(order, set()).add(offset + (1 << order))
         self._allocated[offset] = wanted
         return offset * PIECE_BYTES
 
+    def allocate_run(self, count: int, size_bytes: int) -> tuple[int, ...] | None:
+        """Byte offsets of `count` pieces for `size_bytes` each that follow one another, or None where there is no room.
+
+        Each can be given back alone. What a power of two holds beyond them stays free.
+        """
+        wanted = _order_of(size_bytes)
+        whole = wanted + (count - 1).bit_length()
+        first = self._take(whole)
+        if first is None:
+            return None
+        offsets = [first + (number << wanted) for number in range(1 << (whole - wanted))]
+        for offset in offsets:
+            self._allocated[offset] = wanted
+        for offset in offsets[count:]:
+            self.give_back(offset * PIECE_BYTES)
+        return tuple(offset * PIECE_BYTES for offset in offsets[:count])
+
     def give_back(self, offset_bytes: int) -> None:
-        """Return what `allocate` gave. Raises KeyError for anything else."""
+        """Return what was allocated at an offset. Raises KeyError for anything else."""
         offset = offset_bytes // PIECE_BYTES
         order = self._allocated.pop(offset)
         while True:
@@ -70,3 +84,20 @@ class BuddyPool:
             offset = min(offset, buddy)
             order += 1
         self._free.setdefault(order, set()).add(offset)
+
+    def _take(self, wanted: int) -> int | None:
+        """The lowest free piece of the smallest order that is large enough, cut down to the wanted one."""
+        order = min((o for o, offsets in self._free.items() if o >= wanted and offsets), default=None)
+        if order is None:
+            return None
+        offset = min(self._free[order])
+        self._free[order].remove(offset)
+        while order > wanted:
+            order -= 1
+            self._free.setdefault(order, set()).add(offset + (1 << order))
+        return offset
+
+
+def _order_of(size_bytes: int) -> int:
+    pieces = max(1, -(-size_bytes // PIECE_BYTES))
+    return (pieces - 1).bit_length()
