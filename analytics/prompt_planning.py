@@ -125,6 +125,8 @@ class PromptPlanner:
         """Counts what became of a prompt in a shard and slide."""
         self._recent.heard(use.scope, use.at_ms)
         self._add(use.scope, use.prompt, use.at_ms, use.hashes[-HASH_BYTES:].hex())
+        if self._prompts.get(use.scope, use.prompt) is None:
+            return  # a full pool keeps what is hotter
         ceiling = policy.prompt(use.scope).ceiling
         self._prompts.used(use.scope, use.prompt, use.at_ms, use.adopted, use.answered, ceiling)
         if use.hashes:
