@@ -21,7 +21,7 @@ from analytics.records import Section, pack, path, unpack
 from analytics.reward_book import RewardBook
 from analytics.scoring import DemandQueue, alpha_of, compute_dynamic_score
 from analytics.worth import Worth
-from schemas import Announcement, Response
+from schemas import Announcement, OutcomeReason, Response, WarmupOutcome
 from schemas.canonical import bucket, response_key
 from schemas.warmup_command import QOS_RANK, Action, Qos
 
@@ -30,6 +30,7 @@ TRIGGER_BAD_REWARD = "bad_reward"
 TRIGGER_REPLACED = "replaced"
 RESPONSE = "response:"
 """Beginning of every target key of a response."""
+_NOT_SERVED = frozenset({OutcomeReason.ANSWER_MISSING, OutcomeReason.BELOW_REWARD_FLOOR, OutcomeReason.DIGEST_MISMATCH})
 
 
 class AnswerPlanner:
@@ -76,6 +77,18 @@ class AnswerPlanner:
         record = self._get(scope, query)
         if record is not None and record.served is not None and self._bad(record, record.served, policy.score(scope)):
             self._put(record.without((record.served,)))
+
+    def on_outcome(self, outcome: WarmupOutcome) -> None:
+        """Forgets the answer that a command was for if no executor can serve it, so that another may take its place.
+
+        It comes back when it is given and judged again.
+        """
+        record = self._get(outcome.scope, outcome.target_key.rpartition(":")[2])
+        if record is None or record.served is None or outcome.reason not in _NOT_SERVED or outcome.action != "warm":
+            return
+        target = self._memory.get(outcome.scope, outcome.target_key)
+        if target is not None and target.command_id == outcome.command_id:
+            self._put(record.refused())
 
     def replaced(self, changes: Iterable[Announcement]) -> None:
         """Forgets the answers of models, tokenizers and templates that changes in effect have replaced."""

@@ -72,6 +72,11 @@ class AnswerRecord(Record, frozen=True, array_like=True):
             self, answers=left, version=self.version + 1, served=None, until_ms=0, withdrawn=self.served
         )
 
+    def refused(self) -> AnswerRecord:
+        """The record after the executor did not find or take the answer that it was sent for."""
+        left = tuple(each for each in self.answers if each != self.served)
+        return structs.replace(self, answers=left, served=None, until_ms=0)
+
     def settled(self) -> AnswerRecord:
         """The record after the withdrawal went out."""
         return structs.replace(self, withdrawn=None)

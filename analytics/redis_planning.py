@@ -110,6 +110,7 @@ class RedisPlanner(Planner):
     def _on_outcome(self, outcome: WarmupOutcome, policy: PolicyBook) -> None:
         if outcome.target_key.startswith(RESPONSE):
             self._settle(outcome, policy.plan(outcome.scope).response_resident_ms)
+            self._answers.on_outcome(outcome)
         else:
             super()._on_outcome(outcome, policy)
 

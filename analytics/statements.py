@@ -19,7 +19,14 @@ NO_ADAPTER = frozenset(
     }
 )
 NO_TEXT = frozenset({OutcomeReason.TEXT_WITHHELD, OutcomeReason.CONTENT_MISSING, OutcomeReason.CONTENT_MISMATCH})
-NO_ANSWER = frozenset({OutcomeReason.ANSWER_MISSING, OutcomeReason.BELOW_REWARD_FLOOR, OutcomeReason.INDEX_MISMATCH})
+NO_ANSWER = frozenset(
+    {
+        OutcomeReason.ANSWER_MISSING,
+        OutcomeReason.ANSWER_INCOMPLETE,
+        OutcomeReason.BELOW_REWARD_FLOOR,
+        OutcomeReason.INDEX_MISMATCH,
+    }
+)
 NO_VALUE = frozenset({OutcomeReason.VALUE_MISSING, OutcomeReason.LOADER_UNKNOWN, OutcomeReason.LOADER_FAILED})
 NO_CONTENT = NO_TEXT | NO_ADAPTER | NO_ANSWER | NO_VALUE
 """Reasons of a refusal that every replica would give, and again until somebody stores or sets right what is needed: the

@@ -94,13 +94,14 @@ ON_ENGINES: Mapping[type[Target], frozenset[Action]] = {
     Prefix: frozenset({"warm"}),
     Adapter: frozenset({"load", "pin", "unload"}),
     Model: frozenset({"probe", "load", "wake"}),
+    Response: frozenset({"warm"}),
 }
 IN_REDIS: Mapping[type[Target], frozenset[Action]] = {
     Embedding: frozenset({"warm"}),
     Response: frozenset({"warm", "invalidate"}),
     Value: frozenset({"warm"}),
 }
-"""What can be done with each kind of target, in pools of engines and in Redis pools."""
+"""What can be done with each kind of target, in pools of engines and in Redis pools. Engines generate answers."""
 
 
 def supported(command: WarmupCommand) -> bool:

@@ -10,6 +10,7 @@ from executor.apply import (
     AdapterApplier,
     EmbeddingApplier,
     EngineApplier,
+    GeneratedApplier,
     ModelApplier,
     PrefixApplier,
     ResponseApplier,
@@ -87,6 +88,7 @@ class Department:
             quota=Quota(self._rate),
             now_ms=shared.ports.now_ms,
             shadow=shared.tree.executor.shadow,
+            answer_tokens=shared.tree.executor.answer_tokens,
             metrics=shared.metrics,
         )
 
@@ -109,11 +111,13 @@ class Department:
         )
 
     def _on_engines(self) -> Callable[[WarmupCommand, str, float], Awaitable[Ending]]:
-        engines = self._shared.ports.engines
+        ports, salts = self._shared.ports, self._shared.salts
+        engines, max_tokens = ports.engines, self._shared.tree.executor.answer_tokens
         appliers: Mapping[type[Target], EngineApplier] = {
-            Prefix: PrefixApplier(self._shared.ports.blobs, self._shared.salts),
+            Prefix: PrefixApplier(ports.blobs, salts),
             Adapter: AdapterApplier(),
             Model: ModelApplier(),
+            Response: GeneratedApplier(ports.blobs, salts, self._responses(), max_tokens),
         }
 
         async def apply(command: WarmupCommand, replica: str, timeout_s: float) -> Ending:
@@ -127,7 +131,7 @@ class Department:
         sources = {each.name: Source.of(each, ports.loaders[each.name]) for each in settings.loaders}
         appliers: Mapping[type[Target], StoreApplier] = {
             Embedding: EmbeddingApplier(ports.blobs, ports.vectors, ports.embeddings, life_ms),
-            Response: ResponseApplier(ports.blobs, ports.vectors, ports.answers, settings.reward_floor, ports.now_ms),
+            Response: self._responses(),
             Value: ValueApplier(sources, ports.values, self._shared.metrics),
         }
 
@@ -135,6 +139,10 @@ class Department:
             return await appliers[type(command.target)].apply(command)
 
         return apply
+
+    def _responses(self) -> ResponseApplier:
+        ports, floor = self._shared.ports, self._shared.tree.executor.reward_floor
+        return ResponseApplier(ports.blobs, ports.vectors, ports.answers, floor, ports.now_ms)
 
     def _sweeper(self) -> Sweeper | None:
         """In a Redis pool, unless this executor changes nothing."""

@@ -54,6 +54,7 @@ class PoolTools:
         book: the running policy.
         cancelled: commands that were taken back, whether they were seen or not.
         shadow: whether this executor applies nothing.
+        answer_tokens: the most that an answer to be generated may have beside its prompt.
     """
 
     book: PolicyBook
@@ -66,6 +67,7 @@ class PoolTools:
     quota: Quota
     now_ms: Callable[[], int]
     shadow: bool
+    answer_tokens: int
     metrics: MetricSink = SILENT
 
 
@@ -233,8 +235,10 @@ class Pool:
         command = work.command
         if command.action == "invalidate":
             return True  # taking a bad answer out costs nothing and must not wait for a budget
-        target = command.target
-        units = max(target.tokens, command.cost.tokens) if isinstance(target, Prefix) else 1
+        computed = _computed(command)
+        units = 1 if computed is None else max(computed.tokens, command.cost.tokens)
+        if computed is not None and isinstance(command.target, Response):
+            units += self._tools.answer_tokens
         if not self._tools.quota.take(command.scope, units, self._tools.now_ms()):
             return False
         work.charged_tokens = units
@@ -242,7 +246,7 @@ class Pool:
 
     def used(self, work: Work, ending: Ending) -> None:
         """Gives back to the scope what a work was charged and did not spend."""
-        spent = ending.tokens_warmed if isinstance(work.command.target, Prefix) else int(ending.status == "applied")
+        spent = int(ending.status == "applied") if _computed(work.command) is None else ending.tokens_warmed
         if ending.reason is OutcomeReason.UNVERIFIED or ending.status == "failed":
             spent = work.charged_tokens
         self._tools.quota.give_back(work.command.scope, work.charged_tokens - spent)
@@ -279,7 +283,9 @@ class Pool:
         elif isinstance(target, Embedding):
             hashes = [target.query_sha256]
         elif isinstance(target, Response):
+            asked = target.prompt.segments if target.prompt is not None else ()
             hashes = [target.query_sha256, *([] if target.response_ref is None else [target.response_ref])]
+            hashes += [segment.hash for segment in asked if segment.content_ref is None]
         left_ms = max(0, command.expires_at_ms - self._tools.now_ms())
         try:
             await self._tools.blobs.renew(command.scope, hashes, left_ms + CONTENT_SPARE_MS)
@@ -358,3 +364,11 @@ class Pool:
     def _close_if_done(self, order: Order) -> None:
         if all(work.stage in ("dropped", "settled") for work in order.works):
             self.orders.close(order)
+
+
+def _computed(command: WarmupCommand) -> Prefix | None:
+    """The prompt that an engine computes for a command; None where none has a length that quota counts."""
+    target = command.target
+    if isinstance(target, Response):
+        return target.prompt if target.response_ref is None else None
+    return target if isinstance(target, Prefix) else None

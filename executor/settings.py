@@ -81,6 +81,13 @@ class ExecutorSettings(Section):
         description="Answers that earned less are never put into a response cache (0 to 1); policy's own floor is"
         " `score.reward_floor`.",
     )
+    answer_tokens: int = Field(
+        default=512,
+        ge=1,
+        le=65_536,
+        description="Longest answer that is generated for a response cache, in tokens (1 to 65,536); one that is cut"
+        " off is not stored.",
+    )
     http_loaders: tuple[HttpLoaderSettings, ...] = Field(
         default=(), description="Services that business values are loaded from."
     )

@@ -86,7 +86,9 @@ class Response(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=
     Attributes:
         cache: name of the semantic cache within the scope.
         fingerprint: encoder of the query's vector.
-        response_ref: hash of the answer's text among the scope's blobs; None asks the executor to generate it.
+        response_ref: hash of the answer's text among the scope's blobs; None asks for it to be generated. Then the
+            command goes to the pool of engines that is to do it, and tells the `prompt`.
+        prompt: of an answer to be generated, all messages with the query as the last.
         params_hash: h128 of the sampling parameters that the answer was made with.
         semantic_version: version of the facts behind the answer.
         until_ms: absolute end of the entry, in wall time.
@@ -96,6 +98,7 @@ class Response(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=
     fingerprint: Hash
     query_sha256: Hash
     response_ref: Hash | None = None
+    prompt: Prefix | None = None
     model: Id
     template_version: Label = ""
     params_hash: Label = ""

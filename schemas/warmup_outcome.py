@@ -30,6 +30,7 @@ class OutcomeReason(enum.StrEnum):
     RANK_MISMATCH = "rank_mismatch"
     STRUCTURE_MISMATCH = "structure_mismatch"
     ANSWER_MISSING = "answer_missing"
+    ANSWER_INCOMPLETE = "answer_incomplete"
     BELOW_REWARD_FLOOR = "below_reward_floor"
     EXPIRED_CONTENT = "expired_content"
     REVOKED = "revoked"

@@ -79,6 +79,28 @@ class Warmed:
 
 
 @dataclass(frozen=True)
+class Generated:
+    """An answer to a chat.
+
+    Args:
+        text: empty where the engine said nothing.
+        finish_reason: as the engine tells: `stop` where it ended by itself, `length` where it was cut off.
+        cached_tokens: how many of `prompt_tokens` were resident; None where the engine gives no usage details.
+    """
+
+    text: str = field(repr=False)
+    finish_reason: str
+    prompt_tokens: int
+    cached_tokens: int | None
+    answer_tokens: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether it says something, to its own end."""
+        return bool(self.text.strip()) and self.finish_reason == "stop"
+
+
+@dataclass(frozen=True)
 class LoadedAdapter:
     """A name that the engine would accept as a model. A registry entry: it says nothing about GPU slots."""
 
@@ -209,6 +231,26 @@ class Engine(Protocol):
         timeout_s: float | None = None,
     ) -> Warmed:
         """The same for exact token ids, or for text that is already rendered. `created_tokens` may be None."""
+        ...
+
+    async def generate(
+        self,
+        model: str,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Tool] | None = None,
+        adapter: str | None = None,
+        salt: Salt | None = None,
+        max_tokens: int,
+        request_id: str,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Generated:
+        """Answer a chat greedily (temperature 0), in words only: tools are shown and none is called.
+
+        Arguments as of `warm_messages`. Asked again it computes again, and may say something else: greedy decoding is
+        not the same in every batch.
+        """
         ...
 
     async def resident(

@@ -15,6 +15,7 @@ from connectors.engines.base import (
     Capabilities,
     ChatMessage,
     EngineMetrics,
+    Generated,
     LoadedAdapter,
     Messages,
     Prompt,
@@ -59,6 +60,7 @@ class FakeEngine:
         runtime_adapters: whether adapters can be loaded by a call.
         pins: whether it can pin an adapter.
         delay_s: time each request takes.
+        answer: what it generates, whatever it is asked.
         faults: errors that the next calls raise, first in first out.
     """
 
@@ -71,6 +73,7 @@ class FakeEngine:
     runtime_adapters: bool = True
     pins: bool = True
     delay_s: float = 0.0
+    answer: str = "An answer."
     faults: deque[StokerError] = field(default_factory=deque)
     requests: list[FakeRequest] = field(default_factory=list)
 
@@ -122,6 +125,31 @@ class FakeEngine:
         """As the contract says; created tokens are told."""
         ids = _message_ids(messages, tools)
         return self._told(await self._request(model, ids, adapter, salt, request_id, priority, timeout_s), True)
+
+    async def generate(
+        self,
+        model: str,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Tool] | None = None,
+        adapter: str | None = None,
+        salt: Salt | None = None,
+        max_tokens: int,
+        request_id: str,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Generated:
+        """`answer`, as many words of it as there may be tokens."""
+        ids = _message_ids(messages, tools)
+        request = await self._request(model, ids, adapter, salt, request_id, priority, timeout_s)
+        words = self.answer.split()
+        return Generated(
+            text=" ".join(words[:max_tokens]),
+            finish_reason="stop" if len(words) <= max_tokens else "length",
+            prompt_tokens=request.prompt_tokens,
+            cached_tokens=request.cached_tokens,
+            answer_tokens=min(len(words), max_tokens),
+        )
 
     async def warm_tokens(
         self,

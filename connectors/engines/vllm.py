@@ -17,6 +17,7 @@ from connectors.engines.base import (
     ChatMessage,
     EngineMetrics,
     EventSource,
+    Generated,
     LoadedAdapter,
     Messages,
     Prompt,
@@ -30,6 +31,7 @@ from connectors.engines.events import KvEvent
 from connectors.engines.kv_events import KvEventStream, merge
 from connectors.engines.prometheus_text import parse_metrics
 from connectors.engines.vllm_answers import (
+    ChatCompletion,
     Completion,
     KvEventSources,
     ModelList,
@@ -154,12 +156,35 @@ class VllmEngine:
         timeout_s: float | None = None,
     ) -> Warmed:
         """One-token chat completion; vLLM tells cached and created tokens here."""
-        body = {"messages": list(messages), "add_generation_prompt": False}
-        if tools:
-            # The template renders tools either way; with "none" no tool parser needs to be configured.
-            body |= {"tools": list(tools), "tool_choice": "none"}
-        body |= _request(adapter or model, salt, request_id, priority)
+        body = _chat(messages, tools) | _request(adapter or model, salt, request_id, priority)
+        body["add_generation_prompt"] = False
         return _warmed(await self._ask(Completion, "POST", "/v1/chat/completions", body, timeout_s))
+
+    async def generate(
+        self,
+        model: str,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Tool] | None = None,
+        adapter: str | None = None,
+        salt: Salt | None = None,
+        max_tokens: int,
+        request_id: str,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Generated:
+        """A chat completion as a user's would be, at temperature 0."""
+        body = _chat(messages, tools) | _request(adapter or model, salt, request_id, priority)
+        body["max_tokens"] = max_tokens
+        answer = await self._ask(ChatCompletion, "POST", "/v1/chat/completions", body, timeout_s)
+        first, warmed = next(iter(answer.choices), None), _warmed(answer)
+        return Generated(
+            text="" if first is None else first.message.content or "",
+            finish_reason="" if first is None else first.finish_reason or "",
+            prompt_tokens=warmed.prompt_tokens,
+            cached_tokens=warmed.cached_tokens,
+            answer_tokens=(answer.usage.completion_tokens if answer.usage else None) or 0,
+        )
 
     async def warm_tokens(
         self,
@@ -365,6 +390,14 @@ def mixes_adapters_up(version: str) -> bool:
     0.24.0, known to be cured in 0.32.0."""
     found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
     return found is not None and (0, 22, 1) <= tuple(int(part) for part in found.groups()) < (0, 32, 0)
+
+
+def _chat(messages: Sequence[ChatMessage], tools: Sequence[Tool] | None) -> dict[str, Any]:
+    body: dict[str, Any] = {"messages": list(messages)}
+    if tools:
+        # The template renders tools either way; with "none" no tool parser needs to be configured.
+        body |= {"tools": list(tools), "tool_choice": "none"}
+    return body
 
 
 def _request(model: str, salt: Salt | None, request_id: str, priority: int | None) -> dict[str, Any]:

@@ -45,6 +45,7 @@ class Usage(msgspec.Struct, frozen=True):
     """Accounting of one request."""
 
     prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
     prompt_tokens_details: PromptTokensDetails | None = None
 
 
@@ -57,6 +58,25 @@ class Completion(msgspec.Struct, frozen=True):
     def details(self) -> PromptTokensDetails:
         """The details, empty where there are none."""
         return (self.usage.prompt_tokens_details if self.usage else None) or PromptTokensDetails()
+
+
+class AnswerMessage(msgspec.Struct, frozen=True):
+    """What a choice says; null where it calls a tool."""
+
+    content: str | None = None
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """One answer to a chat."""
+
+    message: AnswerMessage
+    finish_reason: str | None = None
+
+
+class ChatCompletion(Completion, frozen=True):
+    """POST /v1/chat/completions where the text is wanted."""
+
+    choices: tuple[Choice, ...] = ()
 
 
 class Tokenized(msgspec.Struct, frozen=True):

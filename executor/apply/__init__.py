@@ -10,6 +10,7 @@ from connectors.engines.base import Engine
 from executor.apply.adapter import AdapterApplier
 from executor.apply.content import SourceFault, StoreFault
 from executor.apply.embedding import EmbeddingApplier
+from executor.apply.generated import GeneratedApplier
 from executor.apply.model import ModelApplier
 from executor.apply.prefix import PrefixApplier
 from executor.apply.response import ResponseApplier
@@ -43,6 +44,7 @@ __all__ = [
     "AdapterApplier",
     "EmbeddingApplier",
     "EngineApplier",
+    "GeneratedApplier",
     "ModelApplier",
     "PrefixApplier",
     "ResponseApplier",

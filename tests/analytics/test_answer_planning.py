@@ -442,6 +442,24 @@ def test_an_answer_that_the_executor_does_not_find_or_take_rests_for_as_long_as_
         again: list[WarmupCommand] = []
         while not again:
             drive.hear(partial({QUERY: 3}, drive.now // 10_000 * 10_000, key=REDIS))
+            drive.answer()
             drive.reward(0.9)
             again = drive.responses(drive.run(10_000))
         assert again[0].issued_at_ms - command.issued_at_ms == pytest.approx(1_800_000, abs=20_000)
+
+
+def test_an_answer_that_cannot_be_served_makes_way_for_the_next_best_and_needs_no_withdrawal():
+    drive = Drive()
+    command = drive.hot()
+    drive.answer("y")
+    drive.reward(0.6, name="y")
+    missing = outcome(command, "redis", drive.now, "skipped", OutcomeReason.ANSWER_MISSING)
+    drive.hear(seal(Tag.CONTROL, REDIS, encode(missing)))
+    assert drive.reward(0.1, 2) == []
+    again: list[WarmupCommand] = []
+    while not again:
+        drive.hear(partial({QUERY: 3}, drive.now // 10_000 * 10_000, key=REDIS))
+        drive.reward(0.6, name="y")
+        drive.rebuild()
+        again = drive.responses(drive.run(10_000))
+    assert again[0].target.response_ref == query_sha256("y")

@@ -168,6 +168,21 @@ async def test_warmed_messages_are_found_by_a_longer_chat(target: Target) -> Non
     assert seen.cached_tokens >= full
 
 
+async def test_an_answer_has_a_text_and_an_end_and_finds_what_was_warmed(target: Target) -> None:
+    system: ChatMessage = {"role": "system", "content": target.words(6 * target.block)}
+    warmed = await target.engine.warm_messages(target.model, [system], request_id=new_id())
+    chat = [system, ChatMessage(role="user", content=target.words(3))]
+    short = await target.engine.generate(target.model, chat, max_tokens=1, request_id=new_id())
+    assert short.prompt_tokens > warmed.prompt_tokens
+    assert (short.cached_tokens or 0) >= (warmed.created_tokens or 0) > 0
+    longer = await target.engine.generate(target.model, chat, max_tokens=12, request_id=new_id())
+    assert 1 == short.answer_tokens <= longer.answer_tokens <= 12
+    assert longer.text
+    assert {short.finish_reason, longer.finish_reason} <= {"stop", "length"}
+    with pytest.raises(RefusedCommand):
+        await target.engine.generate("no-such-model", chat, max_tokens=1, request_id=new_id())
+
+
 async def test_a_repeated_warm_up_creates_at_most_the_recomputed_block(target: Target) -> None:
     messages: list[ChatMessage] = [{"role": "system", "content": target.words(4 * target.block)}]
     first = await target.engine.warm_messages(target.model, messages, request_id=new_id())

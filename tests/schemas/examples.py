@@ -219,6 +219,7 @@ EXAMPLES: dict[str, msgspec.Struct] = {
             fingerprint=c.h128("minilm"),
             query_sha256=QUERY_SHA,
             response_ref=c.h128("In your letter box."),
+            prompt=Prefix(model="llama-3-8b", segments=SEGMENTS, render=RENDER),
             model="llama-3-8b",
             template_version="7",
             params_hash=c.h128("temperature=0"),
