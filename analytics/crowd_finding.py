@@ -106,8 +106,17 @@ class Finding:
             f"gaps vary by {self.gap_variation:.2f}, each user's own by {self.own_gap_variation:.2f}: {what}"
         )
 
-    def insight(self, scope: str, dimension: Dimension) -> Focus:
-        """The finding as it is published; keys of dimension query in hex."""
+    def names(self, dimension: Dimension) -> tuple[str, ...]:
+        """The group's keys as they are published: those of dimension query in hex."""
+        return tuple(key.hex() if dimension == "query" else key.decode() for key, _ in self.keys)
+
+    def insight(self, scope: str, dimension: Dimension, dropped: int = 0) -> Focus:
+        """The finding as it is published.
+
+        Args:
+            dropped: requests of the window that were not looked at, for want of room.
+        """
+        rates = [rate for _, rate in self.keys]
         return Focus(
             scope=scope,
             dimension=dimension,
@@ -117,7 +126,7 @@ class Finding:
             baseline_bits=self.baseline_bits,
             user_entropy_bits=self.user_entropy_bits,
             qps=self.qps,
-            keys=tuple(KeyRate(key.hex() if dimension == "query" else key.decode(), rate) for key, rate in self.keys),
+            keys=tuple(map(KeyRate, self.names(dimension), rates)),
             verdict=self.verdict,
-            evidence=self.evidence,
+            evidence={**self.evidence, "dropped": float(dropped)},
         )

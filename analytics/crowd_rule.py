@@ -13,75 +13,20 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from analytics.crowd_config import CrowdConfig
 from analytics.crowd_finding import Finding, Why
-from analytics.crowd_window import Counted, CrowdWindow, CrowdWindowConfig, Key, Span
+from analytics.crowd_span import Span, deviations, usual
+from analytics.crowd_window import CrowdWindow
 from analytics.records import Record, Section, pack, unpack
 from analytics.regularity import Regularity, regularity
 from analytics.running_entropy import Integers, distinct
-from analytics.stores import MapStore
 from schemas.insights import Verdict
 
-Numbers = NDArray[np.float64]
-
 _MAD_TO_DEVIATION = 1.4826
-_BASELINE, _WINDOW = "b", "w"
-
-
-@dataclass(frozen=True)
-class CrowdConfig:
-    """When a gathering is a crowd.
-
-    Attributes:
-        pane_ms: length of a pane.
-        window: what is remembered.
-        spans: over how many of the last panes a rise is looked for.
-        min_before_panes, min_before_askers: what the window must hold before a span for it to be judged.
-        min_share: smallest excess of a gathering, as a part of all askers; a burst of 5 % that has just begun is less.
-        min_users: smallest number of distinct users in a crowd's span.
-        max_keys: greatest perplexity of the excess; also how many keys are named.
-        z: a key has risen when chance would do that no more often than so many standard deviations are exceeded.
-        jump: and when its share is so many times what it was; the rate of all that rose must be too: what merely lost
-            less than the rest is no crowd.
-        trend_z: the same for the group beyond its own trend, which a model so simple does not know exactly.
-        slack, bar: of the CUSUM, in standard deviations: what each slide takes off, and what raises the alarm.
-        floor: smallest standard deviation of the share.
-        history: slides that make a scope's own baseline.
-        one_text_share: a single key with this part of all requests is a redacted text.
-        displaced_from: a group's part of the requests since it began from which the others' loss is looked at; below
-            it a loss could be chance.
-        displaced: a rest that lost so much of what was gained was displaced: the total did not jump.
-        variation: below this, gaps are a machine's.
-        regular_share: part of a group's requests from machines that makes it one.
-        repeats: requests of one user for a group, a pane, above which he is a machine and no part of a crowd; and
-            requests a user from which a rise of requests alone is a crawler's.
-    """
-
-    pane_ms: int = 10_000
-    window: CrowdWindowConfig = field(default_factory=CrowdWindowConfig)
-    spans: tuple[int, ...] = (1, 3, 6)
-    min_before_panes: int = 6
-    min_before_askers: int = 100
-    min_share: float = 0.02
-    min_users: int = 30
-    max_keys: int = 50
-    z: float = 5.0
-    jump: float = 1.3
-    trend_z: float = 6.0
-    slack: float = 1.0
-    bar: float = 4.0
-    floor: float = 0.004
-    history: int = 30
-    one_text_share: float = 0.9
-    displaced_from: float = 0.15
-    displaced: float = 0.5
-    variation: float = 0.3
-    regular_share: float = 0.5
-    repeats: float = 3.0
 
 
 class BaselineRecord(Record, frozen=True, array_like=True):
@@ -105,52 +50,50 @@ class _Rise:
 
 
 class CrowdRule:
-    """One scope and dimension: takes events by pane, and judges each slide once.
-
-    Any call may be the last one before a crash: a new object over the same store goes on with the same findings.
+    """One scope and dimension: judges each slide once, by the window and by what the last slides were like.
 
     Args:
-        store: rebuilt from, and written: one record a batch of events, one small one a slide.
+        name: of its one record in the store.
     """
 
-    def __init__(self, config: CrowdConfig, store: MapStore) -> None:
+    def __init__(self, config: CrowdConfig, name: str, store: Section) -> None:
         self.config = config
-        self.window = CrowdWindow(config.window, Section(store, _WINDOW))
+        self._name = name
         self._store = store
         self._baseline = BaselineRecord(1)
-        for name, blob in store.items():
-            if name == _BASELINE:
-                self._baseline = unpack(blob, BaselineRecord)
-            elif name.startswith(_WINDOW):
-                self.window.restore(name.removeprefix(_WINDOW), blob)
-        self.window.restored()
 
-    def add(self, pane: int, keys: Sequence[Key], users: Sequence[int], at_ms: Sequence[int]) -> int:
-        """Takes events of one pane; see `CrowdWindow.add`."""
-        return self.window.add(pane, keys, users, at_ms)
-
-    def slide(self, pane: int) -> Finding | None:
-        """Judges the window that ends with this pane, once; an earlier pane gives nothing.
+    def judge(self, window: CrowdWindow) -> Finding | None:
+        """Judges a window that has just slid.
 
         Returns:
             what gathered, if anything did; a trigger only where its verdict is `crowd`.
         """
-        if not self.window.slide(pane):
-            return None
-        spans = [self.window.span(panes) for panes in self.config.spans]
-        crowds = [rise for span in spans if (rise := self._rise(span)) and rise.users >= self.config.min_users]
+        config = self.config
+        # What has fewer events than a crowd has users need not be counted.
+        spans = [window.span(panes) for panes in config.spans if window.events_in(panes) >= config.min_users]
+        crowds = [rise for span in spans if (rise := self._rise(window, span)) and rise.users >= config.min_users]
         best = max(crowds, key=lambda rise: (rise.share, -rise.span.panes), default=None)
         share = best.share if best else 0.0
         deviation = self._deviate(share)
         finding = None
-        if best and share >= self.config.min_share and self._baseline.alarm >= self.config.bar:
-            finding = self._judged(best, deviation, crowd=True)
-        elif raw := self._crawled(spans):
-            finding = self._judged(raw, deviation, crowd=False)
-        self._remember(share)
+        if best and share >= config.min_share and self._baseline.alarm >= config.bar:
+            finding = self._judged(window, best, deviation, crowd=True)
+        elif raw := self._crawled(window, spans):
+            finding = self._judged(window, raw, deviation, crowd=False)
+        self._remember(share, window.sums.corrected_bits)
         return finding
 
-    def _rise(self, span: Span, raw: bool = False) -> _Rise | None:
+    def forget(self) -> None:
+        """Nothing was asked for lately: the next slide is the first one."""
+        if self._baseline != BaselineRecord(1):
+            self._baseline = BaselineRecord(1)
+            self._store.remove(self._name)
+
+    def restore(self, blob: bytes) -> None:
+        """Takes its record back."""
+        self._baseline = unpack(blob, BaselineRecord)
+
+    def _rise(self, window: CrowdWindow, span: Span, raw: bool = False) -> _Rise | None:
         """The keys that rose in a span, by requests or by askers; None where nothing can be said or did."""
         config = self.config
         counted = span.events if raw else span.askers
@@ -158,9 +101,9 @@ class CrowdRule:
             return None
         if counted.all_now < config.min_users:
             return None
-        usual = _usual(counted, span, self.window.distinct_keys())
-        excess = counted.now - usual
-        rose = (counted.now >= config.jump * usual) & (_deviations(counted, span) > config.z)
+        expected = usual(counted, span, window.distinct_keys())
+        excess = counted.now - expected
+        rose = (counted.now >= config.jump * expected) & (deviations(counted, span) > config.z)
         if not rose.any():
             return None
         order = np.argsort(-excess[rose], kind="stable")
@@ -172,14 +115,14 @@ class CrowdRule:
         share = float(gained.sum()) / counted.all_now
         if raw:
             return _Rise(span, keys, tuple(gained.tolist()), share, jump, 0)
-        people, machines = self._people(keys, span)
+        people, machines = self._people(window, keys, span)
         # A machine's askings are no part of the excess, nor is what a trend that was there before would bring.
-        share = min(share - machines / counted.all_now, self._beyond_trend(keys, span))
+        share = min(share - machines / counted.all_now, self._beyond_trend(window, keys, span))
         return _Rise(span, keys, tuple(gained.tolist()), share, jump, people)
 
-    def _people(self, keys: Integers, span: Span) -> tuple[int, int]:
+    def _people(self, window: CrowdWindow, keys: Integers, span: Span) -> tuple[int, int]:
         """Distinct users of a group that are no machines, and how often the machines are counted as askers."""
-        asked, users, at_ms = self.window.events_of(keys, span.panes)
+        asked, users, at_ms = window.events_of(keys, span.panes)
         names, times = distinct(users)
         machines = names[times > self.config.repeats * span.panes]
         if not len(machines):
@@ -188,13 +131,13 @@ class CrowdRule:
         rows = np.stack((asked[theirs], users[theirs], at_ms[theirs] // self.config.pane_ms))
         return len(names) - len(machines), np.unique(rows, axis=1).shape[1]
 
-    def _beyond_trend(self, keys: Integers, span: Span) -> float:
+    def _beyond_trend(self, window: CrowdWindow, keys: Integers, span: Span) -> float:
         """The group's share of the span's askers beyond what its rise before the span leads to expect.
 
         The slope is Theil and Sen's, the median over all pairs of panes, which one burst does not bend; a falling
         trend is taken as none. What chance or the usual spread about the trend explains is nothing.
         """
-        panes = self.window.askers_by_pane(keys, span.before_panes + span.panes)
+        panes = window.askers_by_pane(keys, span.before_panes + span.panes)
         past, now = panes[: span.before_panes], panes[span.before_panes :].sum(axis=0)
         shares = past[:, 0] / np.maximum(past[:, 1], 1)
         place = np.arange(span.before_panes)
@@ -207,13 +150,13 @@ class CrowdRule:
         spread = float(np.median(np.abs(shares - slope * place - level))) / math.sqrt(span.panes)
         return beyond if beyond > self.config.trend_z * max(chance, _MAD_TO_DEVIATION * spread) else 0.0
 
-    def _crawled(self, spans: Sequence[Span]) -> _Rise | None:
+    def _crawled(self, window: CrowdWindow, spans: Sequence[Span]) -> _Rise | None:
         """The greatest rise by requests that few users made by repeating themselves."""
         found = None
         for span in spans:
-            rise = self._rise(span, raw=True)
+            rise = self._rise(window, span, raw=True)
             if rise and rise.share >= self.config.min_share and (found is None or rise.share > found.share):
-                _, users, _ = self.window.events_of(rise.keys, span.panes)
+                _, users, _ = window.events_of(rise.keys, span.panes)
                 if len(users) >= self.config.repeats * len(distinct(users)[0]):
                     found = rise
         return found
@@ -221,28 +164,28 @@ class CrowdRule:
     def _deviate(self, share: float) -> float:
         """Adds a slide to the CUSUM; returns its deviation from the scope's own median."""
         config, held = self.config, self._baseline
-        usual = statistics.median(held.shares) if held.shares else 0.0
-        spread = statistics.median([abs(each - usual) for each in held.shares]) if held.shares else 0.0
-        deviation = (share - usual) / max(config.floor, _MAD_TO_DEVIATION * spread)
+        level = statistics.median(held.shares) if held.shares else 0.0
+        spread = statistics.median([abs(each - level) for each in held.shares]) if held.shares else 0.0
+        deviation = (share - level) / max(config.floor, _MAD_TO_DEVIATION * spread)
         alarm = min(3 * config.bar, max(0.0, held.alarm + deviation - config.slack))
         self._baseline = BaselineRecord(1, held.shares, held.entropies, alarm)
         return deviation
 
-    def _remember(self, share: float) -> None:
+    def _remember(self, share: float, entropy_bits: float) -> None:
         held, kept = self._baseline, self.config.history
-        entropies = (*held.entropies, self.window.sums.corrected_bits)[-kept:]
+        entropies = (*held.entropies, entropy_bits)[-kept:]
         self._baseline = BaselineRecord(1, (*held.shares, share)[-kept:], entropies, held.alarm)
-        self._store.put(_BASELINE, pack(self._baseline))
+        self._store.put(self._name, pack(self._baseline))
 
-    def _judged(self, rise: _Rise, deviation: float, crowd: bool) -> Finding | None:
-        config, window, span = self.config, self.window, rise.span
+    def _judged(self, window: CrowdWindow, rise: _Rise, deviation: float, crowd: bool) -> Finding | None:
+        config, span = self.config, rise.span
         gained = np.array(rise.excess) / sum(rise.excess)
         perplexity = float(2 ** -(gained * np.log2(gained)).sum())
         if perplexity > config.max_keys:
             return None
         asked, users, at_ms = window.events_of(rise.keys, span.panes)
         user_bits = _once_a_pane_bits(users, at_ms // config.pane_ms)
-        _, all_users, all_ms = window.events_of(rise.keys, config.window.panes)
+        _, all_users, all_ms = window.events_of(rise.keys, config.panes)
         even = regularity(all_users, all_ms, config.variation)
         seconds = span.panes * config.pane_ms / 1000
         numbers, times = distinct(asked)
@@ -251,11 +194,11 @@ class CrowdRule:
             (-gain, window.key(number), rates[number])
             for gain, number in zip(rise.excess, rise.keys.tolist(), strict=True)
         ]
-        raw = _usual(span.events, span, window.distinct_keys())
+        raw = usual(span.events, span, window.distinct_keys())
         chosen = np.isin(span.keys, rise.keys)
         raw_share = math.fsum((span.events.now - raw)[chosen]) / span.events.all_now
-        gathered, displaced = self._displaced(rise)
-        largest = int(span.events.now.max()) / span.events.all_now
+        gathered, displaced = self._displaced(window, rise)
+        largest = int(span.events.now[chosen].max()) / span.events.all_now
         verdict, why = self._verdict(crowd, even, user_bits, gathered, displaced, largest)
         entropies = self._baseline.entropies
         return Finding(
@@ -298,49 +241,23 @@ class CrowdRule:
             return "none", "displaced"
         return "crowd", "many_users"
 
-    def _displaced(self, rise: _Rise) -> tuple[float, float]:
+    def _displaced(self, window: CrowdWindow, rise: _Rise) -> tuple[float, float]:
         """The group's part of all requests since it began to gather, and by how much the others' rate is lower since.
 
         A tenth of the group's requests is passed over, so that a few that came before do not blur the beginning.
         """
         span, pane_ms = rise.span, self.config.pane_ms
-        _, _, at_ms = self.window.events_of(rise.keys, span.panes)
+        _, _, at_ms = window.events_of(rise.keys, span.panes)
         onset = int(np.sort(at_ms)[len(at_ms) // 10])
         group = int((at_ms >= onset).sum())
-        rest = self.window.events_since(onset, span.panes) - group
-        lasted_ms = max(1, (self.window.last_pane + 1) * pane_ms - onset)
+        rest = window.events_since(onset, span.panes) - group
+        lasted_ms = max(1, (window.last_pane + 1) * pane_ms - onset)
         counted = span.events
         group_before = int(counted.before[np.isin(span.keys, rise.keys)].sum())
         before = (counted.all_before - group_before) / (span.before_panes * pane_ms)
-        usual = group_before / counted.all_before if counted.all_before else 0.0
+        share_before = group_before / counted.all_before if counted.all_before else 0.0
         fall = 1 - rest / lasted_ms / before if before else 0.0
-        return group / (group + rest) - usual, fall
-
-
-def _deviations(counted: Counted, span: Span) -> Numbers:
-    """By how many standard deviations each key's count is above chance: the signed root of the binomial deviance.
-
-    Of all requests of a key a part falls into the span that is the same for every key where shares do not change. That
-    holds at small counts too, and knows how little a short past says. Where the traffic fell, the part is that of the
-    time: when one burst ends, all other shares rise, but no rate does.
-    """
-    share = max(counted.all_now / (counted.all_now + counted.all_before), span.panes / (span.panes + span.before_panes))
-    both = counted.now + counted.before
-    now, before = both * share, both * (1 - share)
-    past = np.where(counted.before > 0, counted.before * np.log(np.maximum(counted.before, 1) / before), 0.0)
-    deviance = 2 * (counted.now * np.log(counted.now / now) + past)
-    found: Numbers = np.sqrt(np.maximum(deviance, 0)) * np.sign(counted.now - now)
-    return found
-
-
-def _usual(counted: Counted, span: Span, keys: int) -> Numbers:
-    """What each key would get of the span at its share or its rate before, whichever is more.
-
-    Half a request more is taken as asked for before, so that one never seen has some share.
-    """
-    at_share = counted.all_now / (counted.all_before + 0.5 * keys)
-    at_rate = span.panes / span.before_panes
-    return (counted.before + 0.5) * max(at_share, at_rate)
+        return group / (group + rest) - share_before, fall
 
 
 def _once_a_pane_bits(users: Integers, panes: Integers) -> float:

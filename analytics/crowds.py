@@ -1,30 +1,44 @@
-"""Watches the minutes of every scope for a crowd, and remembers the queries of a focus while it lasts (D2)."""
+"""What a planner knows of crowds (D2): the spec rules over its minutes, and what the tuned rule tells it.
+
+Either way the keys of a focus are remembered while it lasts: its queries are raised, and what is warmed for its keys
+anyhow says so.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+
+from msgspec import field
+
+from analytics.commands import Draft
 from analytics.envelopes import Tag, seal
 from analytics.focus import entropy_only, focus_keys, hottest, mean, mean_difference, should_preheat
+from analytics.focused import Focused
 from analytics.minutes import Minute, MinuteWindow
 from analytics.policy import FocusPolicy, PolicyBook
 from analytics.pools import envelope_key
 from analytics.records import Record, Section, pack, path, unpack
-from schemas import Focus, KeyRate, encode
+from schemas import Embedding, Focus, KeyRate, Response, encode
 from schemas.insights import Dimension
+
+TRIGGER_FOCUS = "focus"
 
 FOCUS_MINUTES = 2
 """How many minutes a focus raises its queries: until the next minute has been judged, and one more."""
 
 
 class FocusRecord(Record, frozen=True, array_like=True):
-    """A focus on queries as it is kept."""
+    """A focus as it is kept: the keys of one dimension, and the numbers behind it."""
 
     scope: str
+    dimension: str
     until_ms: int
-    queries: tuple[str, ...]
+    keys: tuple[str, ...]
+    evidence: dict[str, float] = field(default_factory=dict)
 
 
 class CrowdWatch:
-    """Judges each minute of each (scope, dimension) once, when it has ended.
+    """Judges each minute of each (scope, dimension) once, when it has ended, where the spec rules hold.
 
     Args:
         window: the minutes.
@@ -33,7 +47,7 @@ class CrowdWatch:
     def __init__(self, window: MinuteWindow, store: Section) -> None:
         self._window = window
         self._store = store
-        self._focus: dict[str, tuple[int, frozenset[str]]] = {}
+        self._focus: dict[tuple[str, str], FocusRecord] = {}
 
     def __bool__(self) -> bool:
         return bool(self._focus)
@@ -48,7 +62,7 @@ class CrowdWatch:
         for scope, dimension in self._window.places():
             settings = policy.focus(scope)
             history = self._window.history(scope, dimension, minute)
-            if not settings.enabled or not history:
+            if not settings.enabled or settings.tuned or not history:
                 continue
             entropies = [each.entropy_bits for each in history]
             seconds = self._window.minute_ms / 1000
@@ -65,24 +79,43 @@ class CrowdWatch:
                 fired.append(seal(Tag.INSIGHT, envelope_key(scope), encode(insight)))
             if found and dimension == "query":
                 until_ms = (minute + 1 + FOCUS_MINUTES) * self._window.minute_ms
-                self._set(FocusRecord(1, scope, until_ms, tuple(sorted({key for _, some in found for key in some}))))
+                named = tuple(sorted({key for _, some in found for key in some}))
+                self._set(FocusRecord(1, scope, dimension, until_ms, named))
         return fired
 
+    def on_focused(self, focused: Focused) -> None:
+        """Remembers what the tuned rule found, unless something newer is known."""
+        held = self._focus.get((focused.scope, focused.dimension))
+        if held is None or held.until_ms <= focused.until_ms:
+            evidence = {f"focus_{name}": value for name, value in focused.evidence.items()}
+            self._set(FocusRecord(1, focused.scope, focused.dimension, focused.until_ms, focused.keys, evidence))
+
     def focus(self, at_ms: int) -> dict[str, frozenset[str]]:
-        """The queries of each scope's focus at a time."""
-        for scope in [scope for scope, (until_ms, _) in self._focus.items() if until_ms <= at_ms]:
-            del self._focus[scope]
-            self._store.remove(path(scope))
-        return {scope: queries for scope, (_, queries) in self._focus.items()}
+        """The queries of each scope's focus at a time; forgets every focus that is over."""
+        for place in [place for place, record in self._focus.items() if record.until_ms <= at_ms]:
+            del self._focus[place]
+            self._store.remove(path(*place))
+        return {
+            scope: frozenset(record.keys) for (scope, dimension), record in self._focus.items() if dimension == "query"
+        }
+
+    def told(self, draft: Draft, at_ms: int) -> Draft:
+        """A draft that says so, with the numbers of the rule, where a crowd has gathered on what it is for."""
+        for dimension, key in _keys(draft) if self._focus else ():
+            record = self._focus.get((draft.scope, dimension))
+            if record is not None and at_ms < record.until_ms and key in record.keys:
+                evidence = {**draft.evidence, **record.evidence}
+                return dataclasses.replace(draft, trigger=TRIGGER_FOCUS, evidence=evidence)
+        return draft
 
     def restore(self, blob: bytes) -> None:
         """Takes back one focus."""
         record = unpack(blob, FocusRecord)
-        self._focus[record.scope] = (record.until_ms, frozenset(record.queries))
+        self._focus[record.scope, record.dimension] = record
 
     def _set(self, record: FocusRecord) -> None:
-        self._focus[record.scope] = (record.until_ms, frozenset(record.queries))
-        self._store.put(path(record.scope), pack(record))
+        self._focus[record.scope, record.dimension] = record
+        self._store.put(path(record.scope, record.dimension), pack(record))
 
     def _insight(
         self,
@@ -117,3 +150,11 @@ class CrowdWatch:
                 "named_share": history[-1].named_share,
             },
         )
+
+
+def _keys(draft: Draft) -> tuple[tuple[str, str], ...]:
+    """Dimensions and keys under which requests asked for what is warmed."""
+    if isinstance(draft.source, tuple):
+        _, root = draft.source
+        return ("template", root.template_sha), ("adapter", root.adapter)
+    return (("query", draft.source.query_sha256),) if isinstance(draft.source, Embedding | Response) else ()

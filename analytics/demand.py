@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from analytics import shard_log
+from analytics.asked import PendingAsked
 from analytics.deltas import PendingChains
 from analytics.demand_config import DemandConfig
 from analytics.envelopes import EmbedRequest, Tag, seal
@@ -92,6 +93,7 @@ class Demand:
         self._retained = RetainedPanes(config.times, config.caps, self._sights)
         self._blobs: set[int] = set()
         self._chains = PendingChains(config.max_delta_bytes)
+        self._asked = PendingAsked()
         self._known: dict[bytes, _Known] = {}
         self._next_timer_ms: int | None = None
         self._clock_ms = 0
@@ -150,6 +152,7 @@ class Demand:
         self._retained.count(
             pane, phase, identity, known.place, known.sight, query, known.template, known.adapter, weight, user
         )
+        self._asked.add(pane, names, fact)
         chain_kept = not segments or self._chains.add(known.place, fact[HEAD.size : kept], names_bytes, weight, at_ms)
         out: list[bytes] = []
         sight, tat_us = Sight.NONE, 0
@@ -171,7 +174,8 @@ class Demand:
         """A slide: publishes what changed, closes and forgets panes. A timer that is no longer wanted does nothing.
 
         Returns:
-            PARTIAL and INSIGHT (WindowStats) envelopes of changed panes, DELTA envelopes, and the shard's Accounting.
+            PARTIAL and INSIGHT (WindowStats) envelopes of changed panes, DELTA and ASKED envelopes, and the shard's
+            Accounting.
         """
         if self._next_timer_ms is None or at_ms < self._next_timer_ms:
             return []
@@ -180,6 +184,8 @@ class Demand:
         )
         self._counters["capped"] += capped
         out += [seal(Tag.DELTA, delta.scope, delta) for delta in self._chains.drain(self.shard, at_ms)]
+        asked = self._asked.drain(at_ms, self.config.max_asked, lambda scope: policy.focus(scope).tuned)
+        out += [seal(Tag.ASKED, each.scope, each) for each in asked]
         if self.read != self._published:
             self._published = self.read
             out.append(accounting(self._counters, self.shard, at_ms))
@@ -369,6 +375,7 @@ class Demand:
             self._retained.panes[pane].mark(changed=False)
             return pane
         self._tell(sight, chain_kept)
+        self._asked.add(pane, names, fact)
         if segments and chain_kept:
             self._chains.add(known.place, fact[HEAD.size : kept], names_bytes, weight, at_ms)
         elif segments:

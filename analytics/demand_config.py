@@ -24,6 +24,7 @@ class DemandConfig:
         slots: logs for panes, at least 1.
         top: heaviest keys that are published.
         max_delta_bytes: distinct chains kept between two slides, in bytes of facts.
+        max_asked: requests of one scope, pane and slide that the focus rule hears of.
         rewards: bounds of the join of rewards and answers.
     """
 
@@ -35,6 +36,7 @@ class DemandConfig:
     slots: int = 8
     top: int = 50
     max_delta_bytes: int = 4 << 20
+    max_asked: int = 20_000
     caps: PaneCaps = field(default_factory=PaneCaps)
     second_sight: SecondSightConfig = field(default_factory=SecondSightConfig)
     rewards: RewardConfig = field(default_factory=RewardConfig)

@@ -51,6 +51,10 @@ class Tag(enum.IntEnum):
     """ingest → prompts, key shard: a managed prompt was answered, or an answer adopted (`prompt_usage.Prompted`)."""
     PROMPTS = 16
     """prompts → plan, key pool: what became of managed prompts in a slide (`prompt_usage.PromptUse`)."""
+    ASKED = 17
+    """demand → focus, key scope: who asked for what since the last slide (`asked.Asked`)."""
+    FOCUSED = 18
+    """focus → plan, key pool: a crowd has gathered (`focused.Focused`)."""
     FEATURES = 19
     """session → plan, key pool: what a session's last prompts were like (`request_features.SessionFeatures`)."""
 

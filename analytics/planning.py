@@ -20,6 +20,7 @@ from typing import Any
 from analytics.choosing import Choice, LeftOut
 from analytics.commands import Allowance, Draft, Offer, priority_of
 from analytics.envelopes import Partial, Tag, body_of, open_as, seal, tag_of
+from analytics.focused import Focused
 from analytics.minutes import MINUTES_KEPT
 from analytics.own_policy import DraftOf, ranked
 from analytics.policy import PolicyBook
@@ -60,6 +61,9 @@ class Planner(PoolState, ABC):
             return self._on_control(body_of(envelope), watermark_ms, wall_ms, policy)
         if tag == Tag.PARTIAL:
             self._on_partial(open_as(envelope, Partial), watermark_ms, policy)
+            return []
+        if tag == Tag.FOCUSED:
+            self._on_focused(open_as(envelope, Focused), watermark_ms)
             return []
         return self._on_own(envelope, watermark_ms, wall_ms, policy)
 
@@ -158,6 +162,10 @@ class Planner(PoolState, ABC):
         self._on_counts(partial, before, policy)
         self._clock.arm(watermark_ms, partial.at_ms)
 
+    def _on_focused(self, focused: Focused, watermark_ms: int) -> None:
+        self._crowds.on_focused(focused)
+        self._clock.arm(watermark_ms, focused.at_ms)
+
     def _on_outcome(self, outcome: WarmupOutcome, policy: PolicyBook) -> None:
         self._settle(outcome, self._stay_ms(outcome.scope, policy))
 
@@ -205,7 +213,9 @@ class Planner(PoolState, ABC):
         among = len(choice.drafts)
         self._clock.issued += among
         return [
-            self._issuer.command(draft, tick.at_ms, "tick", priority_of(rank, among), tick.policy)
+            self._issuer.command(
+                self._crowds.told(draft, tick.at_ms), tick.at_ms, "tick", priority_of(rank, among), tick.policy
+            )
             for rank, draft in enumerate(choice.drafts)
         ]
 

@@ -14,9 +14,14 @@ from analytics.knobs import knob
 
 @dataclass(frozen=True)
 class FocusPolicy:
-    """Section `focus`: when a crowd has gathered (D2, spec rules)."""
+    """Section `focus`: when a crowd has gathered (D2)."""
 
     enabled: bool = knob(True, "Whether focus is looked for at all.")
+    rule: str = knob(
+        "tuned",
+        "tuned: who asks, by share and rate, once a pane; spec: entropies of minutes, with the keys below but boost.",
+        choices=("spec", "tuned"),
+    )
     entropy_max_bits: float = knob(2.1, "Below this entropy a minute counts as focused.", unit="bits", low=0, high=32)
     fall_share: float = knob(0.15, "entropy_only: by how much entropy must fall, twice running.", low=0, high=1)
     fall_bits: float = knob(
@@ -24,6 +29,11 @@ class FocusPolicy:
     )
     keys: int = knob(50, "How many of the hottest keys a focus names.", unit="keys", low=1, high=1000)
     boost: float = knob(2.0, "Factor on the demand of an embedding whose query is in a focus.", low=1, high=100)
+
+    @property
+    def tuned(self) -> bool:
+        """Whether the demand shards tell who asked for what."""
+        return self.enabled and self.rule == "tuned"
 
 
 @dataclass(frozen=True)

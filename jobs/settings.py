@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # imported by the builders: the command line reads settings w
     from analytics.policy import PolicyDefaults
     from analytics.prefixes import PrefixConfig
     from analytics.prompt_usage import PromptUsageConfig
+    from analytics.scope_focus import FocusConfig
     from analytics.sessions import SessionConfig
     from jobs.embedding import EmbedConfig
 
@@ -267,6 +268,15 @@ class JobSettings(BaseModel):
         return PrefixConfig(
             slide_ms=self.warmup.pane_ms, min_p_asked=self.warmup.min_p_asked, time_scale=self.time_scale
         )
+
+    def focus(self) -> FocusConfig:
+        """How crowds are found. Windows and panes are those of demand."""
+        from analytics.crowd_config import CrowdConfig
+        from analytics.scope_focus import FocusConfig
+
+        pane_ms = self.scaled(self.warmup.pane_ms)
+        panes = max(1, self.scaled(self.warmup.window_ms) // pane_ms)
+        return FocusConfig(CrowdConfig(pane_ms=pane_ms, panes=panes), self.redis.pool_key)
 
     def clusters(self) -> ClusterConfig:
         """How like queries are grouped."""

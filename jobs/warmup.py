@@ -45,6 +45,7 @@ def build(env: Any, settings: JobSettings) -> None:
     from jobs.operators.demand import DemandOperator
     from jobs.operators.embed import EmbedOperator
     from jobs.operators.exits import Exits
+    from jobs.operators.focus import FocusOperator
     from jobs.operators.ingest import IngestOperator
     from jobs.operators.plan import PlanOperator
     from jobs.operators.policy import PolicyGate
@@ -77,6 +78,10 @@ def build(env: Any, settings: JobSettings) -> None:
     prefix = route.get_side_output(tags.DELTAS).key_by(key_of, Types.STRING()).process(PrefixOperator(config), data)
     prefix = prefix.uid("prefix").name("prefix")
 
+    # Counts with native code, as embed and cluster do.
+    focus = route.get_side_output(tags.ASKED).key_by(key_of, Types.STRING()).process(FocusOperator(config), data)
+    focus = focus.uid("focus").name("focus").disable_chaining()
+
     embed = route.get_side_output(tags.EMBEDS).key_by(embed_key, Types.INT()).process(EmbedOperator(config), data)
     # Alone in its thread, as every operator that calls native code must be: a library that asks for the thread's Python
     # state gets that of the first operator chained there, and waits for ever for the lock that this one holds.
@@ -92,12 +97,14 @@ def build(env: Any, settings: JobSettings) -> None:
     prompts = prompted.key_by(key_of, Types.STRING()).process(PromptsOperator(config), data)
     prompts = prompts.uid("prompts").name("prompts")
 
-    for_plan = route.union(prefix, embed, cluster, session, prompts, ingest.get_side_output(tags.CONTROL))
+    for_plan = route.union(prefix, focus, embed, cluster, session, prompts, ingest.get_side_output(tags.CONTROL))
     plan = for_plan.key_by(key_of, Types.STRING()).connect(policy).process(PlanOperator(config), data)
     exits = plan.uid("plan").name("plan").process(Exits(), row).uid("exits").name("exits")
 
     insights = route.get_side_output(tags.INSIGHTS).union(
-        cluster.get_side_output(tags.INSIGHTS), exits.get_side_output(tags.INSIGHTS)
+        focus.get_side_output(tags.INSIGHTS),
+        cluster.get_side_output(tags.INSIGHTS),
+        exits.get_side_output(tags.INSIGHTS),
     )
     dead = ingest.get_side_output(tags.DEAD).union(gate.get_side_output(tags.DEAD))
     exits.sink_to(sink(kafka, COMMANDS)).uid("commands").name("commands")

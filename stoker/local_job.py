@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from analytics.asked import Asked
 from analytics.clustered import QueryVector
 from analytics.demand import Demand
 from analytics.envelopes import EmbedRequest, Partial, PrefixDelta, Tag, body_of, key_of, open_as, seal, tag_of
@@ -23,18 +24,20 @@ from analytics.pools import for_redis, scope_of_queries
 from analytics.prefixes import PrefixTree
 from analytics.prompt_usage import Prompted, PromptUsage
 from analytics.scope_clusters import ScopeClusters
+from analytics.scope_focus import ScopeFocus
 from analytics.sessions import Session
 from analytics.stores import MemoryLogStore, MemoryMapStore
 from analytics.turns import Turn
 from connectors.encoders.base import Encoder
 from jobs.settings import JobSettings
 
-DEMAND, PREFIX, CLUSTER, SESSION, PROMPTS, PLAN = range(6)
+DEMAND, PREFIX, FOCUS, CLUSTER, SESSION, PROMPTS, PLAN = range(7)
 """Operators in the order of the stream: of timers of one time, the first operator's goes first."""
 _FOR_PLAN = frozenset(
     {
         Tag.PARTIAL,
         Tag.CANDIDATES,
+        Tag.FOCUSED,
         Tag.EMBEDDED,
         Tag.REWARDED,
         Tag.ANSWER,
@@ -131,6 +134,8 @@ class LocalJob:
                     self._operator(CLUSTER, scope).on_counts(open_as(envelope, Partial))
             elif tag == Tag.DELTA:
                 self._operator(PREFIX, key).on_delta(open_as(envelope, PrefixDelta))
+            elif tag == Tag.ASKED:
+                self._operator(FOCUS, key).on_asked(open_as(envelope, Asked))
             elif tag == Tag.EMBED:
                 self._embed(open_as(envelope, EmbedRequest))
             elif tag == Tag.TURN:
@@ -168,6 +173,8 @@ class LocalJob:
             return Demand(config, int(key), MemoryLogStore(config.logs))
         if operator == PREFIX:
             return PrefixTree(settings.prefixes(), MemoryMapStore())
+        if operator == FOCUS:
+            return ScopeFocus(settings.focus(), MemoryMapStore())
         if operator == CLUSTER:
             return ScopeClusters(settings.clusters(), MemoryMapStore())
         if operator == SESSION:

@@ -10,14 +10,14 @@ from pyflink.datastream import ProcessFunction, RuntimeContext
 from analytics.envelopes import Tag, body_of, key_of, seal, tag_of
 from analytics.pools import for_redis, scope_of_queries
 from jobs import metrics
-from jobs.operators.tags import COUNTS, DELTAS, EMBEDS, INSIGHTS
+from jobs.operators.tags import ASKED, COUNTS, DELTAS, EMBEDS, INSIGHTS
 from jobs.streams import keyed
 
 _FOR_PLAN = frozenset({Tag.PARTIAL, Tag.REWARDED, Tag.ANSWER})
 
 
 class Route(ProcessFunction):  # type: ignore[misc]  # untyped base
-    """Partials, rewards and answers go on to plan; deltas, embedding requests and insights leave by the side.
+    """Partials, rewards and answers go on to plan; deltas, who asked, embed requests and insights leave by the side.
 
     Totals of queries go to their scope's clusters as well.
 
@@ -43,6 +43,8 @@ class Route(ProcessFunction):  # type: ignore[misc]  # untyped base
                 yield COUNTS, seal(Tag.PARTIAL, scope, body_of(value))
         elif tag == Tag.DELTA:
             yield DELTAS, value
+        elif tag == Tag.ASKED:
+            yield ASKED, value
         elif tag == Tag.EMBED:
             self._embeds.inc()
             yield EMBEDS, value

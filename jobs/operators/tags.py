@@ -17,6 +17,8 @@ PROMPTED = OutputTag("prompted", bytes_type())
 """ingest → prompts: uses of managed prompts, and adopted answers."""
 DELTAS = OutputTag("deltas", bytes_type())
 """demand → prefix."""
+ASKED = OutputTag("asked", bytes_type())
+"""demand → focus: who asked for what, keyed by scope."""
 EMBEDS = OutputTag("embeds", bytes_type())
 """demand → embed."""
 VECTORS = OutputTag("vectors", bytes_type())

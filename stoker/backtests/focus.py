@@ -19,10 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from analytics.asked import Asked, AskedRows
+from analytics.crowd_config import CrowdConfig
 from analytics.crowd_finding import Finding
-from analytics.crowd_rule import CrowdConfig, CrowdRule
 from analytics.entropy import EntropySums
 from analytics.focus import entropy_only, hottest, should_preheat
+from analytics.scope_focus import FocusConfig, ScopeFocus
 from analytics.stores import MemoryMapStore
 from stoker.backtests.data import data_file
 from stoker.backtests.focus_scenarios import (
@@ -44,7 +46,8 @@ MINUTE_MS = 60_000
 SEEDS = (6, 7, 8)
 """None of them was looked at while the rule was made: those before them and those from 100 on were."""
 
-_KEYS = [number.to_bytes(16, "big") for number in range(4096)]
+_ROW = np.dtype([("at_ms", ">i8"), ("identity", ">i8"), ("user", ">i8"), ("high", ">i8"), ("low", ">i8")])
+"""A row of `Asked`; the query's hash in two halves."""
 
 
 @dataclass(frozen=True)
@@ -133,15 +136,22 @@ def spec_triggers(events: Events) -> Iterator[Trigger]:
 
 
 def tuned_findings(events: Events) -> Iterator[tuple[Trigger | None, Finding]]:
-    """What the tuned rule finds, slide by slide, each tenant for itself; a trigger where it is a crowd."""
+    """What the job's focus operator finds, slide by slide, each tenant for itself; a trigger where it is a crowd."""
     for tenant, queries, users, at_ms in _by_tenant(events):
-        rule = CrowdRule(CrowdConfig(pane_ms=PANE_MS), MemoryMapStore())
+        focus = ScopeFocus(FocusConfig(CrowdConfig(pane_ms=PANE_MS)), MemoryMapStore())
         for pane, asked, by, at in _spans(at_ms, PANE_MS, queries, users + 1, at_ms):
-            rule.add(pane, [_KEYS[query] for query in asked.tolist()], by.tolist(), at.tolist())
-            finding = rule.slide(pane)
-            if finding is not None:
+            if len(at):
+                rows = AskedRows("gpu", "", "", _rows(asked, by, at))
+                focus.on_asked(Asked(str(tenant), pane, (pane + 1) * PANE_MS, (rows,)))
+            for _, finding in focus.slide(pane):
                 named = frozenset(int.from_bytes(key, "big") for key, _ in finding.keys)
                 yield Trigger(finding.at_ms, tenant, named) if finding.triggers else None, finding
+
+
+def _rows(queries: Column, users: Column, at_ms: Column) -> bytes:
+    rows = np.zeros(len(at_ms), dtype=_ROW)
+    rows["at_ms"], rows["user"], rows["low"] = at_ms, users, queries
+    return rows.tobytes()
 
 
 def _by_tenant(events: Events) -> Iterator[tuple[int, Column, Column, Column]]:

@@ -113,7 +113,9 @@ def focus(asked: FocusInput) -> object:
     minutes = MinuteWindow(PANE_MS, Section(MemoryMapStore(), "i"))
     for number, counts in enumerate(asked.minutes):
         minutes.add(_partial(number * minutes.minute_ms, counts))
-    book = PolicyBook(PolicyDefaults(focus=FocusPolicy(entropy_max_bits=asked.entropy_max_bits, keys=asked.keys)))
+    book = PolicyBook(
+        PolicyDefaults(focus=FocusPolicy(rule="spec", entropy_max_bits=asked.entropy_max_bits, keys=asked.keys))
+    )
     watch = CrowdWatch(minutes, Section(MemoryMapStore(), "f"))
     fired = watch.judge(len(asked.minutes) - 1, asked.ready_replicas, asked.reference_replicas, book)
     seen = [decode(body_of(envelope), Focus) for envelope in fired]

@@ -1,21 +1,19 @@
-"""The tuned focus rule: what triggers and what does not, and that no crash, order or clock shows in its findings."""
+"""The tuned focus rule over the windows of a scope: what triggers, what does not, and why."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from itertools import groupby
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from analytics.crowd_config import CrowdConfig
 from analytics.crowd_finding import Finding
-from analytics.crowd_rule import CrowdConfig, CrowdRule
-from analytics.crowd_window import CrowdWindowConfig
+from analytics.scope_focus import FocusConfig, ScopeFocus
 from analytics.stores import MemoryMapStore
 from schemas import Focus, decode, encode
+from tests.analytics.asking import key, numbered, told
 
 PANE_MS = 10_000
 Event = tuple[int, int, int]
@@ -24,10 +22,6 @@ Event = tuple[int, int, int]
 STARTS_MS = 200_000
 ENDS_MS = 260_000
 PROMOTED = 999
-
-
-def key(number: int) -> bytes:
-    return number.to_bytes(16, "big")
 
 
 def usual(chance: random.Random, per_s: float, start_ms: int = 0, end_ms: int = ENDS_MS) -> Iterator[Event]:
@@ -42,15 +36,13 @@ def crowd(chance: random.Random, per_s: float, users: int = 10_000) -> Iterator[
 
 
 def play(events: list[Event], config: CrowdConfig | None = None) -> list[Finding]:
-    rule = CrowdRule(config or CrowdConfig(), MemoryMapStore())
-    found = []
-    by_pane = {pane: list(own) for pane, own in groupby(sorted(events), lambda event: event[0] // PANE_MS)}
+    focus = ScopeFocus(FocusConfig(config or CrowdConfig()), MemoryMapStore())
+    by_pane = {asked.pane: asked for asked in told(numbered(events), PANE_MS)}
+    found: list[Finding] = []
     for pane in range(ENDS_MS // PANE_MS):
-        own = by_pane.get(pane, [])
-        rule.add(pane, [key(k) for _, k, _ in own], [user for _, _, user in own], [at for at, _, _ in own])
-        finding = rule.slide(pane)
-        if finding:
-            found.append(finding)
+        if pane in by_pane:
+            focus.on_asked(by_pane[pane])
+        found += [finding for _, finding in focus.slide(pane)]
     return found
 
 
@@ -78,7 +70,7 @@ def test_a_finding_is_a_focus_insight() -> None:
     assert (insight.rule, insight.verdict, insight.qps) == ("gathered", "crowd", first.qps)
     assert insight.evidence["users"] == first.users
     fields = set(msgspec.to_builtins(first)) - {"verdict", "why", "at_ms", "qps", "keys"}
-    assert set(insight.evidence) == {name for name in fields if not name.endswith("_bits")}
+    assert set(insight.evidence) - {"dropped"} == {name for name in fields if not name.endswith("_bits")}
 
 
 def one_client(chance: random.Random) -> list[Event]:
@@ -154,56 +146,3 @@ def test_a_quiet_scope_has_no_crowd_and_no_past_has_none_either() -> None:
     chance = random.Random(8)
     assert play([*usual(chance, 0.5), *crowd(chance, 0.4)]) == []
     assert play(list(crowd(chance, 50))) == []
-
-
-SMALL = CrowdConfig(
-    pane_ms=1_000,
-    window=CrowdWindowConfig(panes=6),
-    spans=(1, 2),
-    min_before_panes=1,
-    min_before_askers=2,
-    min_users=2,
-    z=0.5,
-    bar=0.5,
-    history=4,
-)
-"""Finds something in nearly anything, so that a difference would show."""
-
-batch = st.lists(
-    st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 5), st.integers(0, 999)), min_size=1, max_size=12
-)
-"""Pane after the last slide less two, key, user, time in the pane."""
-
-scripts = st.lists(st.tuples(batch, st.integers(-1, 2)), min_size=1, max_size=12)
-
-
-@settings(max_examples=30, deadline=None)
-@given(scripts, st.randoms(use_true_random=False))
-def test_neither_crashes_nor_order_nor_time_going_back_show(
-    script: list[tuple[list[tuple[int, int, int, int]], int]], chance: random.Random
-) -> None:
-    whole, store = CrowdRule(SMALL, MemoryMapStore()), MemoryMapStore()
-    other, pane = CrowdRule(SMALL, store), 2
-    for events, ahead in script:
-        rows = [(pane - 2 + offset, k, user, at) for offset, k, user, at in events if pane - 2 + offset >= 0]
-        for rule, own in ((whole, rows), (other, chance.sample(rows, len(rows)))):
-            for number in sorted({row[0] for row in own}):
-                mine = [row for row in own if row[0] == number]
-                times = [number * 1_000 + row[3] for row in mine]
-                rule.add(number, [key(row[1]) for row in mine], [row[2] for row in mine], times)
-        if chance.random() < 0.4:
-            store = store.copy()
-            other = CrowdRule(SMALL, store)
-        pane = max(0, pane + ahead)
-        assert whole.slide(pane) == other.slide(pane)
-        assert other.slide(pane - 1) is None
-
-
-def test_the_script_of_the_law_does_find_something() -> None:
-    rule = CrowdRule(SMALL, MemoryMapStore())
-    found = []
-    for pane in range(4):
-        users = [1, 2, 3] if pane < 3 else [1, 2, 3, 4, 5]
-        rule.add(pane, [key(pane // 3)] * len(users), users, [pane * 1_000 + 37 * user * user for user in users])
-        found.append(rule.slide(pane))
-    assert [bool(finding) for finding in found] == [False, False, False, True]

@@ -1,21 +1,23 @@
-"""The window of askers against a recount of its events, in any order, with crashes anywhere."""
+"""The window of askers against a recount of its events, whichever way its panes came to be inside."""
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analytics.crowd_window import CrowdWindow, CrowdWindowConfig, Span
+from analytics.asked_panes import AskedPanes
+from analytics.crowd_window import CrowdWindow
 from analytics.records import Section
 from analytics.running_entropy import sums_of
 from analytics.stores import MemoryMapStore
+from tests.analytics.asking import Event, key, told
 
 PANES = 5
-Event = tuple[int, int, int]
+PANE_MS = 10
+Row = tuple[int, int, int]
 """Pane, key, user."""
 
 events = st.tuples(st.integers(0, 12), st.integers(0, 4), st.integers(0, 3))
@@ -23,23 +25,33 @@ steps = st.lists(st.one_of(st.lists(events, min_size=1, max_size=6), st.integers
 """A batch of events, or a slide to a pane, which may lie behind."""
 
 
-def key(number: int) -> bytes:
-    return number.to_bytes(16, "big")
+class Held:
+    """A window and the panes that it is fed from, as `ScopeFocus` does it."""
 
+    def __init__(self) -> None:
+        self.panes = AskedPanes(1_000, Section(MemoryMapStore(), "e"))
+        self.window = CrowdWindow(PANES)
+        self.taken: list[Row] = []
+        self.first = self.last = -1
 
-def window(store: MemoryMapStore | None = None, **config: int) -> CrowdWindow:
-    held = MemoryMapStore() if store is None else store
-    found = CrowdWindow(CrowdWindowConfig(**{"panes": PANES, **config}), Section(held, "w"))
-    for name, blob in held.items():
-        found.restore(name.removeprefix("w"), blob)
-    found.restored()
-    return found
+    def put(self, batch: list[Row]) -> None:
+        rows = [row for row in batch if row[0] > self.last - PANES]
+        made = [Event(p * PANE_MS, k, u, identity=1000 + len(self.taken) + i) for i, (p, k, u) in enumerate(rows)]
+        for asked in told(made, PANE_MS):
+            self.panes.add(asked)
+            self.first = asked.pane if self.first < 0 else min(self.first, asked.pane)
+        self.taken += rows
 
-
-def put(held: CrowdWindow, batch: list[Event]) -> None:
-    for pane in sorted({pane for pane, _, _ in batch}):
-        own = [event for event in batch if event[0] == pane]
-        held.add(pane, [key(k) for _, k, _ in own], [user for _, _, user in own], [pane * 10 for _ in own])
+    def slide(self, last: int) -> None:
+        self.last = last
+        self.panes.forget(last - PANES + 1)
+        self.window.slide(self.first, last)
+        for pane in self.panes.inside(last - PANES + 1, last):
+            version = self.panes.version(pane)
+            if self.window.version(pane) != version:
+                if self.window.version(pane):
+                    self.window.leave(pane)
+                self.window.enter(pane, version, self.panes.column("query", pane))
 
 
 def seen(held: CrowdWindow, panes: int) -> dict[bytes, tuple[int, int, int, int]]:
@@ -49,7 +61,7 @@ def seen(held: CrowdWindow, panes: int) -> dict[bytes, tuple[int, int, int, int]
     return {held.key(number): tuple(counts) for number, *counts in rows}
 
 
-def recount(taken: list[Event], panes: int, last: int) -> dict[bytes, tuple[int, int, int, int]]:
+def recount(taken: list[Row], panes: int, last: int) -> dict[bytes, tuple[int, int, int, int]]:
     """Askers and events of each key of the span, in it and before it. User 0 is a user of its own each time."""
     inside = [event for event in taken if last - PANES < event[0] <= last]
     people = [(pane, k, user or -number) for number, (pane, k, user) in enumerate(inside, 1)]
@@ -61,90 +73,42 @@ def recount(taken: list[Event], panes: int, last: int) -> dict[bytes, tuple[int,
     return found
 
 
-def same(one: Span, other: Span) -> bool:
-    return (one.before_panes, one.askers.all_now, one.askers.all_before, one.events.all_now, one.events.all_before) == (
-        other.before_panes,
-        other.askers.all_now,
-        other.askers.all_before,
-        other.events.all_now,
-        other.events.all_before,
-    )
-
-
 @settings(max_examples=60, deadline=None)
 @given(steps, st.integers(1, PANES))
-def test_every_span_is_the_recount_of_its_events(done: list[list[Event] | int], panes: int) -> None:
-    held, taken, last = window(), list[Event](), -1
+def test_every_span_is_the_recount_of_its_events(done: list[list[Row] | int], panes: int) -> None:
+    held = Held()
     for step in done:
         if isinstance(step, list):
-            put(held, step)
-            taken += [event for event in step if event[0] > last - PANES]
+            held.put(step)
             continue
-        assert held.slide(step) is (step > last)
-        if step <= last:
+        if step <= held.last:
             continue
-        last = step
-        assert seen(held, panes) == recount(taken, panes, last)
-        inside = [event for event in taken if last - PANES < event[0] <= last]
+        held.slide(step)
+        assert seen(held.window, panes) == recount(held.taken, panes, step)
+        inside = [event for event in held.taken if step - PANES < event[0] <= step]
         once = {(k, user or -number) for number, (_, k, user) in enumerate(inside, 1)}
-        assert held.sums == sums_of(Counter(k for k, _ in once).values())
-        assert held.distinct_keys() == len({k for _, k, _ in inside})
+        assert held.window.sums == sums_of(Counter(k for k, _ in once).values())
+        assert held.window.distinct_keys() == len({k for _, k, _ in inside})
+        assert held.window.events_in(panes) == sum(pane > step - panes for pane, _, _ in inside)
         anonymous = sum(not user for _, _, user in inside)
-        assert held.anonymous_share == (pytest.approx(anonymous / len(inside)) if inside else 0)
-
-
-@settings(max_examples=40, deadline=None)
-@given(steps, st.randoms(use_true_random=False))
-def test_neither_crashes_nor_order_nor_batches_show(done: list[list[Event] | int], chance: random.Random) -> None:
-    whole, store = window(), MemoryMapStore()
-    other = window(store)
-    for step in done:
-        if isinstance(step, int):
-            slid = whole.slide(step)
-            assert other.slide(step) is slid
-            if not slid:
-                continue
-            for panes in (1, 3):
-                assert seen(whole, panes) == seen(other, panes)
-                assert same(whole.span(panes), other.span(panes))
-            assert whole.sums == other.sums
-        else:
-            put(whole, step)
-            shuffled = chance.sample(step, len(step))
-            cut = chance.randint(0, len(step))
-            put(other, shuffled[:cut])
-            put(other, shuffled[cut:])
-        if chance.random() < 0.3:
-            store = store.copy()
-            other = window(store)
-
-
-def test_what_left_the_window_leaves_no_record_behind() -> None:
-    store = MemoryMapStore()
-    held = window(store)
-    for pane in range(200):
-        put(held, [(pane, pane % 7, pane % 3 + 1), (pane + 2, 1, 1)])
-        held.slide(pane)
-    assert len(store.records) <= 2 * (PANES + 2) + 1
-    held.slide(1_000)
-    assert list(store.records) == ["ws"]
-    assert held.distinct_keys() == held.span(1).askers.all_now == held.sums.weight == 0
+        assert held.window.anonymous_share == (pytest.approx(anonymous / len(inside)) if inside else 0)
 
 
 def test_late_events_enter_their_pane_until_it_leaves() -> None:
-    held = window()
-    put(held, [(3, 1, 1)])
+    held = Held()
+    held.put([(3, 1, 1)])
     held.slide(5)
-    put(held, [(3, 1, 1), (3, 1, 2), (1, 1, 3), (0, 1, 4)])
-    assert held.late == 1
+    held.put([(3, 1, 1), (3, 1, 2)])
     held.slide(6)
-    assert seen(held, 4) == {key(1): (2, 0, 3, 0)}
+    assert seen(held.window, 4) == {key(1): (2, 0, 3, 0)}
+    held.slide(8)
+    assert held.window.distinct_keys() == held.window.span(1).askers.all_now == held.window.sums.weight == 0
 
 
 def test_a_full_pane_counts_what_it_drops() -> None:
-    held = window(max_pane_events=3)
-    put(held, [(1, 1, user) for user in range(1, 6)])
-    put(held, [(1, 2, 9)])
-    held.slide(1)
-    assert held.dropped == 3
-    assert seen(held, 1) == {key(1): (3, 0, 3, 0)}
+    panes = AskedPanes(3, Section(MemoryMapStore(), "e"))
+    for first, many in ((1, 3), (4, 2)):
+        for asked in told([Event(10, 1, user, identity=user) for user in range(first, first + many)], PANE_MS):
+            panes.add(asked)
+    assert (panes.events([1]), panes.dropped([1])) == (3, 2)
+    assert panes.column("query", 1).users.tolist() == [1, 2, 3]

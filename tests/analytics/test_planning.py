@@ -23,6 +23,7 @@ from analytics.envelopes import (
     tag_of,
 )
 from analytics.experiments import assign, period_of
+from analytics.focused import Focused
 from analytics.plan_config import PlanConfig
 from analytics.planners import planner_of
 from analytics.policy import PolicyBook
@@ -632,7 +633,7 @@ def falling(drive, redis=True):
 
 
 def test_both_spec_rules_report_a_crowd_with_its_keys():
-    drive = Drive(REDIS)
+    drive = Drive(REDIS, policy=book(focus={"rule": "spec"}))
     falling(drive)
     focus = [i for i in drive.insights if isinstance(i, Focus)]
     assert {i.rule for i in focus} == {"should_preheat", "entropy_only"}
@@ -648,14 +649,14 @@ def test_both_spec_rules_report_a_crowd_with_its_keys():
 
 
 def test_a_gpu_pool_leaves_query_focus_to_the_redis_pool_when_there_is_one():
-    drive = Drive("p", config=PlanConfig(redis_pool=REDIS))
+    drive = Drive("p", config=PlanConfig(redis_pool=REDIS), policy=book(focus={"rule": "spec"}))
     falling(drive, redis=False)
     assert not [i for i in drive.insights if isinstance(i, Focus)]
     assert not drive.store.records
 
 
 def test_queries_of_a_focus_are_raised_and_scored_by_demand():
-    drive = Drive(REDIS, policy=book(budget={"embeddings_per_s": 0.0}))
+    drive = Drive(REDIS, policy=book(budget={"embeddings_per_s": 0.0}, focus={"rule": "spec"}))
     for text in ("hot", "q1"):
         drive.hear(embedded(text, T0))
     falling(drive)
@@ -666,6 +667,41 @@ def test_queries_of_a_focus_are_raised_and_scored_by_demand():
     assert [c.target.query_sha256 for c in commands] == [name("hot")]
     assert commands[0].reason.trigger == "focus"
     assert (commands[0].reason.evidence["score"], commands[0].reason.evidence["boost"]) == (1.0, 2.0)
+
+
+def focused(dimension, key, at, until, pool="p"):
+    return seal(Tag.FOCUSED, pool, Focused("s", dimension, at, until, (key,), {"users": 120.0}))
+
+
+def test_what_is_warmed_for_a_crowd_that_the_tuned_rule_found_says_so_while_it_lasts():
+    drive = Drive(policy=book(plan={"prefix_repeat_ms": 10_000}))
+    drive.run(samples=["r1"])
+    drive.hear(focused("template", ROOT.template_sha, drive.now, drive.now + 20_000))
+    drive.hear(hot(candidate("a", "b")))
+    (command,) = drive.run(2_000, samples=["r1"])
+    assert command.reason.trigger == "focus"
+    assert command.reason.evidence["focus_users"] == 120.0
+    drive.control(outcome(command, "r1", drive.now, "failed", OutcomeReason.STORE_UNAVAILABLE))
+    later = drive.run(40_000, samples=["r1"])
+    assert {each.reason.trigger for each in later if each.issued_at_ms > T0 + 25_000} == {"hot_prefix"}
+
+
+def test_a_newer_focus_replaces_an_older_one_and_a_planner_forgets_it_when_it_is_over():
+    drive = Drive(REDIS, policy=book(plan={"second_sight": False}))
+    for text in ("a", "b"):
+        drive.hear(embedded(text, T0))
+    drive.run(16_000)
+    first = T0 // 60_000
+    for envelope in minute_of({name("a"): 9, name("b"): 9, name("c"): 1}, first, key=REDIS):
+        drive.hear(envelope)
+    drive.hear(focused("query", name("a"), drive.now, drive.now + 60_000, REDIS))
+    drive.hear(focused("query", name("b"), drive.now - 1, drive.now + 50_000, REDIS))
+    drive.rebuild()
+    commands = drive.run(20_000)
+    assert {c.target.query_sha256: c.reason.trigger for c in commands} == {name("a"): "focus", name("b"): "hot_query"}
+    assert commands[0].target.query_sha256 == name("a")
+    drive.run(60_000)
+    assert not [key for key in drive.store.records if key.startswith("f")]
 
 
 def test_a_later_revision_replaces_an_earlier_one_and_counts_arrivals_once():

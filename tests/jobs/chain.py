@@ -15,6 +15,7 @@ from jobs.operators.cluster import ClusterOperator
 from jobs.operators.demand import DemandOperator
 from jobs.operators.embed import EmbedOperator
 from jobs.operators.exits import Exits
+from jobs.operators.focus import FocusOperator
 from jobs.operators.ingest import IngestOperator
 from jobs.operators.plan import PlanOperator
 from jobs.operators.prefix import PrefixOperator
@@ -90,6 +91,7 @@ class Chain:
         self.demand = Stage(lambda: DemandOperator(config))
         self.route = Stage(lambda: Route(pool))
         self.prefix = Stage(lambda: PrefixOperator(config))
+        self.focus = Stage(lambda: FocusOperator(config))
         self.embed = Stage(lambda: EmbedOperator(config))
         self.cluster = Stage(lambda: ClusterOperator(config))
         self.session = Stage(lambda: SessionOperator(config))
@@ -97,7 +99,7 @@ class Chain:
         self.plan = Stage(lambda: PlanOperator(config))
         self.exits = Stage(Exits)
         self._timed = (
-            *(self.demand, self.prefix, self.embed, self.cluster),
+            *(self.demand, self.prefix, self.focus, self.embed, self.cluster),
             *(self.session, self.prompts, self.plan),
         )
         self.stages = (self.ingest, self.route, *self._timed, self.exits)
@@ -105,12 +107,13 @@ class Chain:
         keyed: dict[Stage, Callable[[bytes], Any]] = dict.fromkeys(self._timed, key_of)
         keyed |= {self.demand: shard_of, self.embed: lambda e: zlib.crc32(key_of(e).encode()) % shards}
         self._key_of = keyed
-        planned = (self.route, self.prefix, self.embed, self.cluster, self.session, self.prompts)
+        planned = (self.route, self.prefix, self.focus, self.embed, self.cluster, self.session, self.prompts)
         self._next = {self.ingest: self.demand, self.demand: self.route, **dict.fromkeys(planned, self.plan)}
         self._next[self.plan] = self.exits
         self._sides = {
             tags.CONTROL: self.plan,
             tags.DELTAS: self.prefix,
+            tags.ASKED: self.focus,
             tags.EMBEDS: self.embed,
             tags.VECTORS: self.cluster,
             tags.COUNTS: self.cluster,

@@ -1,0 +1,156 @@
+"""The requests of a scope's last minutes, pane by pane, as they must survive a crash; and a pane's in columns (D1, D2).
+
+Each message is one record of the store, written once and removed when its pane leaves. Everything that counts is
+derived from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from analytics.asked import ROW_BYTES, Asked, AskedRows
+from analytics.records import Record, Section, pack, path, unpack
+from analytics.running_entropy import Integers
+
+AskedDimension = Literal["query", "template", "adapter"]
+ASKED_DIMENSIONS: tuple[AskedDimension, ...] = ("query", "template", "adapter")
+
+_ROW = np.dtype([("at_ms", ">i8"), ("identity", ">i8"), ("user", ">i8"), ("query", "V16")])
+_HALVES = np.dtype([("rest", "V24"), ("high", ">i8"), ("low", ">i8")])
+_ODD = np.int64(0x1E3779B97F4A7C15)
+
+
+class AskedRecord(Record, frozen=True, array_like=True):
+    """A message as it is kept."""
+
+    serial: int
+    asked: Asked
+
+
+@dataclass(frozen=True)
+class Column:
+    """A pane's requests that have a key in some dimension.
+
+    Attributes:
+        keys: the distinct ones: 16 bytes of a query, or a name in UTF-8.
+        which: of each request, the place of its key in `keys`.
+        users: a 64-bit hash each; whoever has no name is a user of his own.
+        at_ms: event times.
+        anonymous: requests that name no user.
+    """
+
+    keys: Sequence[bytes]
+    which: Integers
+    users: Integers
+    at_ms: Integers
+    anonymous: int
+
+
+class AskedPanes:
+    """Messages by pane.
+
+    Args:
+        max_pane_events: requests that a pane takes; further ones are only counted, as dropped.
+    """
+
+    def __init__(self, max_pane_events: int, store: Section) -> None:
+        self._max_pane_events = max_pane_events
+        self._store = store
+        self._held: dict[int, dict[int, Asked]] = {}
+        self._events: dict[int, int] = {}
+        self._serial = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    @property
+    def newest(self) -> int:
+        """The latest pane that is held; there must be one."""
+        return max(self._held)
+
+    def add(self, asked: Asked) -> None:
+        """Takes a message; where its pane is full, only that there was one."""
+        count = sum(len(group.rows) for group in asked.groups) // ROW_BYTES
+        if self._events.get(asked.pane, 0) + count > self._max_pane_events:
+            asked = Asked(asked.scope, asked.pane, asked.at_ms, (), asked.dropped + count)
+        self._serial += 1
+        self._hold(self._serial, asked)
+        self._store.put(_key(asked.pane, self._serial), pack(AskedRecord(1, self._serial, asked)))
+
+    def inside(self, first: int, last: int) -> list[int]:
+        """The panes that are held between two, both included, in order."""
+        return sorted(pane for pane in self._held if first <= pane <= last)
+
+    def events(self, panes: Iterable[int]) -> int:
+        """Requests in these panes."""
+        return sum(self._events[pane] for pane in panes)
+
+    def version(self, pane: int) -> int:
+        """A number that grows with each message of a pane."""
+        return max(self._held[pane])
+
+    def dropped(self, panes: Iterable[int]) -> int:
+        """Requests of these panes for which there was no room somewhere."""
+        return sum(asked.dropped for pane in panes for asked in self._held[pane].values())
+
+    def several(self, dimension: AskedDimension, panes: Iterable[int]) -> bool:
+        """Whether requests of these panes have two keys or more in a dimension; of queries that is taken as so."""
+        return dimension == "query" or len({_name(group, dimension) for group in self._groups(panes)} - {""}) > 1
+
+    def pools(self, panes: Iterable[int]) -> list[str]:
+        """The pools that these panes' requests went to, in order."""
+        return sorted({group.pool for group in self._groups(panes)})
+
+    def column(self, dimension: AskedDimension, pane: int) -> Column:
+        """A pane in columns."""
+        groups = [group for group in self._groups((pane,)) if dimension == "query" or _name(group, dimension)]
+        joined = b"".join(group.rows for group in groups)
+        rows = np.frombuffer(joined, dtype=_ROW)
+        known = rows["user"].astype(np.int64)
+        users = np.where(known == 0, rows["identity"], known).astype(np.int64)
+        if dimension == "query":
+            halves = np.frombuffer(joined, dtype=_HALVES)
+            with np.errstate(over="ignore"):
+                mixed = halves["high"].astype(np.int64) * _ODD + halves["low"].astype(np.int64)
+            _, first, which = np.unique(mixed, return_index=True, return_inverse=True)
+            keys: list[bytes] = rows["query"][first].tolist()
+        else:
+            names = sorted({_name(group, dimension) for group in groups})
+            counts = [len(group.rows) // ROW_BYTES for group in groups]
+            which = np.repeat([names.index(_name(group, dimension)) for group in groups], counts)
+            keys = [name.encode() for name in names]
+        at_ms = rows["at_ms"].astype(np.int64)
+        return Column(keys, which.astype(np.int64), users, at_ms, int((known == 0).sum()))
+
+    def forget(self, before: int) -> None:
+        """Drops the panes before this one."""
+        for pane in [pane for pane in self._held if pane < before]:
+            for serial in self._held.pop(pane):
+                self._store.remove(_key(pane, serial))
+            del self._events[pane]
+
+    def restore(self, blob: bytes) -> None:
+        """Takes back one message."""
+        record = unpack(blob, AskedRecord)
+        self._serial = max(self._serial, record.serial)
+        self._hold(record.serial, record.asked)
+
+    def _hold(self, serial: int, asked: Asked) -> None:
+        self._held.setdefault(asked.pane, {})[serial] = asked
+        count = sum(len(group.rows) for group in asked.groups) // ROW_BYTES
+        self._events[asked.pane] = self._events.get(asked.pane, 0) + count
+
+    def _groups(self, panes: Iterable[int]) -> list[AskedRows]:
+        return [group for pane in panes for asked in self._held[pane].values() for group in asked.groups]
+
+
+def _name(group: AskedRows, dimension: AskedDimension) -> str:
+    return group.template if dimension == "template" else group.adapter
+
+
+def _key(pane: int, serial: int) -> str:
+    return path(str(pane), str(serial))

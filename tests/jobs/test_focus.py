@@ -1,0 +1,147 @@
+"""Focus in the whole job, in one process: a promotion is a crowd, and warmed as such; machines are named and not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import msgspec
+
+from analytics.policy import PolicyBook
+from connectors.encoders.fake import FakeEncoder
+from jobs.settings import JobSettings
+from schemas import (
+    Embedding,
+    Focus,
+    Policy,
+    Render,
+    ReplicaSample,
+    RequestEvent,
+    Segment,
+    WarmupCommand,
+    decode,
+    encode,
+)
+from schemas.canonical import h128, query_sha256, segment_hash
+from stoker.local_job import LocalJob
+
+START_MS = 1_796_000_000_000
+PANE_MS = 10_000
+BEGINS_MS, ENDS_MS = 70_000, 92_000
+PER_S = 100
+PROMOTED = "what is in the autumn sale"
+
+Asking = tuple[int, str, str, str]
+"""Time from the start, query, user, template."""
+
+
+def usual(chance: random.Random) -> Iterator[Asking]:
+    for _ in range(PER_S * ENDS_MS // 1000):
+        yield chance.randrange(ENDS_MS), f"question {chance.randrange(300)}", f"user {chance.randrange(3_000)}", "shop"
+
+
+def promotion(chance: random.Random) -> Iterator[Asking]:
+    """5 % of the traffic."""
+    for _ in range(PER_S * (ENDS_MS - BEGINS_MS) // 1000 * 5 // 95):
+        yield chance.randrange(BEGINS_MS, ENDS_MS), PROMOTED, f"guest {chance.randrange(4_000)}", "sale"
+
+
+def crawler(chance: random.Random) -> Iterator[Asking]:
+    """One client asks for one page again and again, 10 % of the traffic."""
+    for _ in range(PER_S * (ENDS_MS - BEGINS_MS) // 1000 // 10):
+        yield chance.randrange(BEGINS_MS, ENDS_MS), "page 1", "crawler", "shop"
+
+
+def replay(chance: random.Random) -> Iterator[Asking]:
+    """Twenty accounts of a load test, 15 % of the traffic."""
+    for _ in range(PER_S * (ENDS_MS - BEGINS_MS) // 1000 * 15 // 100):
+        yield chance.randrange(BEGINS_MS, ENDS_MS), f"case {chance.randrange(3)}", f"bot {chance.randrange(20)}", "shop"
+
+
+def segments(query: str, template: str) -> tuple[Segment, ...]:
+    system = segment_hash(h128(template), "system", template)
+    return Segment(system, 400, "system"), Segment(segment_hash(system, "user", query), 40, "user")
+
+
+def book(version: int = 1, **sections: dict[str, object]) -> PolicyBook:
+    found = PolicyBook()
+    put(found, version, **sections)
+    return found
+
+
+def put(policy: PolicyBook, version: int, **sections: dict[str, object]) -> None:
+    for section, body in sections.items():
+        policy.apply(Policy(scope="*", section=section, writer="test", version=version, at_ms=version, body=body))
+
+
+def played(asked: list[Asking], policy: PolicyBook, encoder: FakeEncoder | None = None) -> LocalJob:
+    job, next_sample_ms = LocalJob(JobSettings(), policy, encoder), 0
+    for number, (at_ms, query, user, template) in enumerate(sorted(asked)):
+        while next_sample_ms <= at_ms:
+            sample = ReplicaSample(
+                replica="r0", pool="gpu", incarnation="1", sampled_at_ms=START_MS + next_sample_ms, state="ready"
+            )
+            job.on_record(encode(sample), START_MS + next_sample_ms)
+            next_sample_ms += 1_000
+        event = RequestEvent(
+            event_id=f"event-{number}", request_id=f"request-{number}", phase="started",
+            occurred_at_ms=START_MS + at_ms, tenant="acme", user=user, pool="gpu", model="m", query=query,
+            segments=segments(query, template), render=Render(template_sha=h128(template)),
+        )  # fmt: skip
+        job.on_record(encode(event), START_MS + at_ms)
+    job.advance(START_MS + ENDS_MS + 5_000)
+    return job
+
+
+def focuses(job: LocalJob) -> list[Focus]:
+    return [
+        decode(record, Focus) for record in job.topics.insights if msgspec.json.decode(record)["schema"] == "focus/1"
+    ]
+
+
+def test_a_promotion_is_reported_at_its_first_slide_and_warmed_for_that_reason() -> None:
+    chance = random.Random(1)
+    crowd = list(promotion(chance))
+    assert len({user for _, _, user, _ in crowd}) >= 100
+    policy = book(budget={"embeddings_per_s": 0.0})
+    job = played([*usual(chance), *crowd], policy, FakeEncoder())
+
+    found = focuses(job)
+    assert {insight.verdict for insight in found} == {"crowd"}
+    assert {insight.rule for insight in found} == {"gathered"}
+    by_dimension = {insight.dimension: insight for insight in reversed(found)}
+    assert by_dimension.keys() == {"query", "template"}
+    for dimension, key in (("query", query_sha256(PROMOTED)), ("template", h128("sale"))):
+        first = by_dimension[dimension]
+        assert first.at_ms == START_MS + BEGINS_MS + PANE_MS
+        assert [each.key for each in first.keys] == [key]
+        assert first.evidence["users"] >= 30
+        assert 0.02 < first.evidence["share"] < 0.08
+
+    # Nothing could be paid until now; who has gathered goes first.
+    put(policy, 2, budget={"embeddings_per_s": 4.0})
+    job.topics.commands.clear()
+    job.advance(START_MS + ENDS_MS + 20_000)
+    commands = [decode(record, WarmupCommand) for record in job.topics.commands]
+    embeddings = [command for command in commands if isinstance(command.target, Embedding)]
+    first_command = max(embeddings, key=lambda command: command.priority)
+    assert first_command.target.query_sha256 == query_sha256(PROMOTED)
+    assert first_command.reason.trigger == "focus"
+    assert first_command.reason.evidence["focus_users"] in {each.evidence["users"] for each in focuses(job)}
+    assert first_command.reason.evidence["boost"] == 2.0
+    assert "hot_query" in {command.reason.trigger for command in embeddings}
+
+
+def test_machines_are_named_and_nothing_is_warmed_for_them() -> None:
+    chance = random.Random(2)
+    job = played([*usual(chance), *crawler(chance), *replay(chance)], book())
+    found = focuses(job)
+    assert {insight.verdict for insight in found} == {"crawler"}
+    triggers = {decode(record, WarmupCommand).reason.trigger for record in job.topics.commands}
+    assert "focus" not in triggers
+
+
+def test_where_the_policy_says_spec_the_tuned_rule_hears_nothing() -> None:
+    chance = random.Random(1)
+    asked = [each for each in [*usual(chance), *promotion(chance)] if each[0] >= BEGINS_MS - 2 * PANE_MS]
+    assert focuses(played(asked, book(focus={"rule": "spec"}))) == []
