@@ -2,7 +2,8 @@
 
 The reference radius of 0.32 was tuned on a two-tower encoder of 128 numbers. For another encoder it is calibrated: the
 distance within which a small share of a reference sample's queries has enough neighbours to be a core. That is the
-sorted k-distance plot of DBSCAN's authors (Ester et al. 1996, section 4.2) read at a fixed quantile.
+sorted k-distance plot of DBSCAN's authors (Ester et al. 1996, section 4.2) read at a fixed quantile. A window of
+requests holds more queries, and dense ones, so that it wants a radius of its own.
 """
 
 from __future__ import annotations
@@ -22,8 +23,14 @@ MINILM_FINGERPRINT = "e3922ce0080e78cf71f78aa32e7abfd4"
 CALIBRATED_EPS: Mapping[str, float] = MappingProxyType({MINILM_FINGERPRINT: 0.22})
 """By encoder fingerprint: `calibrate_eps` over the training half of Banking77 (77 intents of bank customers)."""
 
+WIDEST_EPS: Mapping[str, float] = MappingProxyType({MINILM_FINGERPRINT: 0.19})
+"""By encoder fingerprint, for windows of requests: `widest_eps` over the same sample."""
+
 CORE_SHARE = 0.05
 WINDOW = 500
+LARGEST_SHARE = 0.05
+DISTINCT = 2_500
+"""Distinct queries that 10,000 requests ask for, or thereabouts: users repeat themselves and each other."""
 
 
 def calibrate_eps(
@@ -63,6 +70,55 @@ def calibrate_eps(
     return float(np.median(radii))
 
 
-def eps_of(fingerprint: str, table: Mapping[str, float] = CALIBRATED_EPS) -> float:
-    """The radius for an encoder: the table's, else the calibrated one that is known, else the reference one."""
-    return table.get(fingerprint, CALIBRATED_EPS.get(fingerprint, SPEC_EPS))
+def widest_eps(
+    reference: Sequence[Sequence[float]] | NDArray[Any],
+    *,
+    window: int = DISTINCT,
+    min_samples: int = MIN_SAMPLES,
+    largest_share: float = LARGEST_SHARE,
+    digits: int = 3,
+) -> float:
+    """The widest radius at which groups of everyday queries have not yet run together.
+
+    A wider radius groups more queries, until chains join topics: then one group swallows the window within a few
+    hundredths. The radius is the last one before the largest group holds more than `largest_share`. The sample is dealt
+    into windows as in `calibrate_eps`, and the median over them is taken.
+
+    Args:
+        window: distinct queries that are grouped at a time.
+        digits: decimals of the radius.
+
+    Raises:
+        ValueError: the sample is smaller than a window, or a window no larger than `min_samples`.
+    """
+    import numpy as np
+
+    from analytics.density_graph import DensityGraph
+
+    rows = np.asarray(reference, dtype=np.float32)
+    dealt = len(rows) // window if window > 0 else 0
+    if not dealt or window <= min_samples:
+        raise ValueError(f"a calibration wants at least {window} vectors and a window above {min_samples}")
+
+    def grown_together(part: NDArray[Any], eps: float) -> bool:
+        graph = DensityGraph(eps, min_samples)
+        slots = graph.add(part)
+        graph.weights[slots] = 1
+        labels = graph.density(slots).labels[slots]
+        return bool(np.bincount(labels[labels >= 0], minlength=1).max() > largest_share * window)
+
+    radii = []
+    for start in range(dealt):
+        part, low, high = rows[start::dealt][:window], 0, 10**digits
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if grown_together(part, middle / 10**digits) else (middle, high)
+        radii.append(low / 10**digits)
+    return float(np.median(radii))
+
+
+def eps_of(
+    fingerprint: str, table: Mapping[str, float] = CALIBRATED_EPS, known: Mapping[str, float] = CALIBRATED_EPS
+) -> float:
+    """The radius for an encoder: the table's, else the calibrated one that is `known`, else the reference one."""
+    return table.get(fingerprint, known.get(fingerprint, SPEC_EPS))

@@ -57,7 +57,8 @@ class Clustering:
 
 
 def prepare() -> None:
-    """Loads what `cluster` needs: three seconds of computing, once a process, better at a start than amid records."""
+    """Loads what clustering needs: three seconds of computing, once a process, better at a start than amid records."""
+    import scipy.sparse.csgraph  # noqa: F401
     import sklearn.cluster  # noqa: F401
 
 

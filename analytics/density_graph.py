@@ -69,10 +69,10 @@ class DensityGraph:
         """Pairs of points within the radius."""
         return self._linked
 
-    def row(self, slot: int) -> Floats:
-        """The vector of a slot as it was given."""
-        row: Floats = self._rows[slot]
-        return row
+    def rows(self, slots: Ints) -> Floats:
+        """The vectors of some slots as they were given."""
+        rows: Floats = self._rows[slots]
+        return rows
 
     def add(self, rows: Floats) -> Ints:
         """Takes points, with weight 0, and links them; returns their slots.

@@ -1,4 +1,4 @@
-"""The clusters of one scope over time: the last queries with a vector, grouped once a stride (D5, reference rule).
+"""The clusters of one scope over time: the last queries with a vector, grouped once a stride (D5).
 
 Vectors come once a query, from the embed operator; how often each is asked for comes with the totals of the demand
 shards. At a stride the window is clustered, groups take over the ids of the groups that they go on with, and each that
@@ -11,19 +11,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from analytics.cluster_config import ClusterConfig
+from analytics.cluster_config import SPEC_WINDOW, ClusterConfig
 from analytics.cluster_identity import continued, new_id
 from analytics.clustered import Clustered, LiveCluster, QueryVector
-from analytics.clustering import SPEC_EPS, Clustering, cluster
+from analytics.clustering import SPEC_EPS, Clustering
 from analytics.envelopes import Partial, Tag, seal
 from analytics.pools import envelope_key
 from analytics.query_counts import QueryCounts
 from analytics.records import Record, Section, pack, unpack
+from analytics.scope_groups import grouping, spec_groups
 from analytics.stores import MapStore
 from analytics.vector_ring import VectorRing
 from schemas import Cluster, encode
-
-RULE = "spec"
 
 
 class AssignmentRecord(Record, frozen=True, array_like=True):
@@ -63,7 +62,8 @@ class ScopeClusters:
     def __init__(self, config: ClusterConfig, store: MapStore) -> None:
         self._config = config
         self._store = store
-        self._ring = VectorRing(config.window, Section(store, "v"), Section(store, "l"))
+        self._ring = VectorRing(config.queries, Section(store, "v"), Section(store, "l"))
+        self._grouping = grouping(config)
         self._counts = QueryCounts(config.max_places, Section(store, "c"))
         self._before: dict[str, AssignmentRecord] = {}
         self._scope = ""
@@ -119,16 +119,16 @@ class ScopeClusters:
         return out
 
     def _stride(self, at_ms: int) -> list[bytes]:
-        queries, rows = self._ring.rows()
+        queries = self._ring.queries()
         weights = self._weights(queries, at_ms)
         fingerprint = self._ring.fingerprint
         eps = self._config.eps_of(fingerprint)
-        clustering = self._cluster(rows, weights, eps)
+        clustering = self._grouping.groups(self._ring, queries, weights)
         live = [found for found in self._named(clustering, queries, at_ms) if found.record.mass > 0]
         live.sort(key=lambda found: (-found.record.mass, found.record.cluster_id))
         out: list[bytes] = []
         if live:
-            spec = clustering if eps == SPEC_EPS else self._cluster(rows, weights, SPEC_EPS)
+            spec = self._spec(at_ms)
             evidence = {
                 "window": float(len(queries)),
                 "clusters": float(len(clustering.groups)),
@@ -146,15 +146,10 @@ class ScopeClusters:
         self._published = bool(live)
         return out
 
-    def _cluster(self, rows: object, weights: list[float], eps: float) -> Clustering:
-        config = self._config
-        return cluster(
-            rows,  # type: ignore[arg-type]
-            weights,
-            eps=eps,
-            min_samples=config.min_samples,
-            neighbours=config.neighbours,
-        )
+    def _spec(self, at_ms: int) -> Clustering:
+        """What the reference rule says with its own radius and window, to be shown beside ours."""
+        latest = self._ring.latest(SPEC_WINDOW)
+        return spec_groups(self._config, self._ring.rows(latest), self._weights(latest, at_ms), SPEC_EPS)
 
     def _weights(self, queries: list[str], at_ms: int) -> list[float]:
         """Requests of each query; that it was embedded lately says that there was at least one."""
@@ -202,7 +197,7 @@ class ScopeClusters:
         return Cluster(
             scope=self._scope,
             cluster_id=record.cluster_id,
-            rule=RULE,
+            rule=self._config.rule,
             fingerprint=fingerprint,
             eps=eps,
             at_ms=at_ms,

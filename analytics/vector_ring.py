@@ -6,7 +6,8 @@ it; within a stride that is known from the counts, which outlive it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import heapq
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analytics.clustered import QueryVector
@@ -14,6 +15,9 @@ from analytics.records import Record, Section, pack, unpack
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+SLACK = 50
+"""When a ring is full, a fiftieth of it leaves at once; a small ring loses what is too much."""
 
 
 class VectorRecord(Record, frozen=True, array_like=True):
@@ -72,8 +76,12 @@ class VectorRing:
         if record != held:
             self._vectors[vector.query] = record
             self._store.put(vector.query, pack(record))
-        while len(self._vectors) > self._window:
-            self._drop(min(self._vectors, key=lambda query: (self._last_ms(query, last_ms), query)))
+        surplus = len(self._vectors) - self._window
+        if surplus > 0:
+            # Finding who goes means looking at all, so that of many a few go at once.
+            oldest = ((self._last_ms(query, last_ms), query) for query in self._vectors)
+            for _, query in heapq.nsmallest(surplus + self._window // SLACK, oldest):
+                self._drop(query)
 
     def asked(self, last_ms: Mapping[str, int]) -> None:
         """Writes down when queries were asked for, before the counts forget it."""
@@ -96,13 +104,26 @@ class VectorRing:
         """When the query that was asked for the longest ago was asked for; None where there is none."""
         return min((self._last_ms(query, {}) for query in self._vectors), default=None)
 
-    def rows(self) -> tuple[list[str], NDArray[Any]]:
-        """The queries, sorted, and the matrix of their vectors: the same whatever order they came in."""
+    def queries(self) -> list[str]:
+        """The queries, sorted: the same whatever order they came in."""
+        return sorted(self._vectors)
+
+    def latest(self, count: int) -> list[str]:
+        """The queries that were asked for last, sorted; all where there are no more."""
+        if len(self._vectors) <= count:
+            return self.queries()
+        return sorted(heapq.nlargest(count, self._vectors, key=lambda query: (self._last_ms(query, {}), query)))
+
+    def vector(self, query: str) -> bytes:
+        """A query's vector as it came."""
+        return self._vectors[query].vector
+
+    def rows(self, queries: Sequence[str]) -> NDArray[Any]:
+        """The matrix of some queries' vectors."""
         import numpy as np
 
-        queries = sorted(self._vectors)
         blobs = [np.frombuffer(self._vectors[query].vector, dtype="<f4") for query in queries]
-        return queries, np.vstack(blobs) if blobs else np.empty((0, 0), dtype=np.float32)
+        return np.vstack(blobs) if blobs else np.empty((0, 0), dtype=np.float32)
 
     def restore(self, blob: bytes) -> None:
         """Takes back one vector."""

@@ -128,11 +128,10 @@ class WindowDbscan:
     def snapshot(self) -> bytes:
         """Versioned bytes of the window."""
         numbers = {slot: number for number, slot in enumerate(self._names)}
-        rows = np.array([self._graph.row(slot) for slot in self._names], dtype="<f4")
+        rows = self._graph.rows(np.array(list(self._names), dtype=np.int64)).astype("<f4")
         requests = np.array([numbers[slot] for slot in self._requests().tolist()], dtype="<u4")
         queries = tuple(self._names.values())
-        dimension = rows.shape[1] if len(rows) else 0
-        return pack(WindowRecord(1, queries, dimension, rows.tobytes(), requests.tobytes()))
+        return pack(WindowRecord(1, queries, rows.shape[1], rows.tobytes(), requests.tobytes()))
 
     def restore(self, blob: bytes) -> None:
         """Takes what `snapshot` of one with the same settings gave; into an empty one."""

@@ -135,12 +135,20 @@ class WarmupSettings(Section):
     cluster_stride_ms: int = Field(
         default=30_000, ge=1_000, le=3_600_000, description="How often clusters are found, in ms (1,000 to 3,600,000)."
     )
+    cluster_rule: Literal["spec", "tuned"] = Field(
+        default="tuned",
+        description="Which rule finds clusters: the specification's over distinct queries, or the one by requests.",
+    )
     cluster_window: int = Field(
-        default=500, ge=5, le=10_000, description="The last distinct queries that are clustered (5 to 10,000)."
+        default=0,
+        ge=0,
+        le=10_000,
+        description="The last distinct queries that are clustered (up to 10,000); 0: 500 by spec, 10,000 by tuned.",
     )
     cluster_eps: dict[Fingerprint, Annotated[float, Field(gt=0, le=2)]] = Field(
-        default=dict(CALIBRATED_EPS),
-        description="Radius of a cluster in cosine distance by encoder fingerprint; 0.32 for one that is not known.",
+        default={},
+        description="Radius of a cluster in cosine distance by encoder fingerprint; for one that is not named the "
+        "calibrated one of the rule, 0.32 where the encoder is not known.",
     )
     pattern_scopes: frozenset[str] = Field(
         default=frozenset(),
@@ -283,6 +291,7 @@ class JobSettings(BaseModel):
         from analytics.cluster_config import ClusterConfig
 
         return ClusterConfig(
+            rule=self.warmup.cluster_rule,
             stride_ms=self.warmup.cluster_stride_ms,
             window=self.warmup.cluster_window,
             eps=self.warmup.cluster_eps,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from analytics.cluster_radius import MINILM_FINGERPRINT, eps_of
+from analytics.cluster_radius import MINILM_FINGERPRINT, WIDEST_EPS
 from analytics.clustering import MIN_SAMPLES
 from analytics.density_graph import Floats, Ints
 from analytics.window_dbscan import WindowConfig, WindowDbscan
@@ -63,7 +63,7 @@ def run(events: int = 15_000) -> Report:
         events: requests of each stream; a run of few has a window of two thirds of them.
     """
     vectors = questions(events)
-    eps, window = eps_of(MINILM_FINGERPRINT), min(WINDOW, events * 2 // 3 // STRIDE * STRIDE)
+    eps, window = WIDEST_EPS[MINILM_FINGERPRINT], min(WINDOW, events * 2 // 3 // STRIDE * STRIDE)
     report = Report("cluster")
     unique = played(np.arange(events) % len(vectors), vectors, eps, window)
     repeat = played(zipf(events, len(vectors)), vectors, eps, window)

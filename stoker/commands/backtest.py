@@ -12,6 +12,8 @@ from schemas import BrokenConfiguration
 from stoker.bench.figures import Report
 
 BACKTESTS = {
+    "cluster": "groups of real questions against the intents that people gave them",
+    "score": "which answers are served again by few judgements, over people's judgements",
     "kv": "retention and warm-up of KV blocks on the Mooncake conversation trace",
     "lora": "residency and prefetch of adapters on the LoRA trace",
     "focus": "crowds and what only looks like one, generated over the arrivals of the Azure trace",

@@ -5,7 +5,14 @@ import csv
 import numpy as np
 import pytest
 
-from analytics.cluster_radius import CALIBRATED_EPS, MINILM_FINGERPRINT, calibrate_eps, eps_of
+from analytics.cluster_radius import (
+    CALIBRATED_EPS,
+    MINILM_FINGERPRINT,
+    WIDEST_EPS,
+    calibrate_eps,
+    eps_of,
+    widest_eps,
+)
 from analytics.clustering import SPEC_EPS, cluster, purity
 from connectors.encoders import build_encoder
 from connectors.settings import EncoderSettings
@@ -34,9 +41,21 @@ def test_a_sample_smaller_than_a_window_calibrates_nothing():
         calibrate_eps(at(*range(10)), window=5)
 
 
+def test_the_widest_radius_is_the_last_before_chains_join_everything():
+    # Ten topics of ten queries each, one degree apart; topics are 8 degrees apart at their nearest.
+    rows = at(*(17 * topic + number for topic in range(10) for number in range(10)))
+    joined = 1 - np.cos(np.radians(8))
+    found = widest_eps(rows, window=100, min_samples=3, largest_share=0.1, digits=4)
+    assert found <= joined < found + 0.0001
+    assert widest_eps(rows, window=100, min_samples=3, largest_share=1.0, digits=2) > joined
+    with pytest.raises(ValueError, match="at least 101 vectors"):
+        widest_eps(rows, window=101)
+
+
 def test_a_radius_belongs_to_a_fingerprint():
     assert eps_of("0" * 32) == SPEC_EPS
     assert eps_of(MINILM_FINGERPRINT) == CALIBRATED_EPS[MINILM_FINGERPRINT]
+    assert eps_of(MINILM_FINGERPRINT, {}, WIDEST_EPS) == WIDEST_EPS[MINILM_FINGERPRINT]
     assert eps_of(MINILM_FINGERPRINT, {"0" * 32: 0.5}) == CALIBRATED_EPS[MINILM_FINGERPRINT]
     assert eps_of("0" * 32, {"0" * 32: 0.5}) == 0.5
 
@@ -88,6 +107,7 @@ def test_on_real_questions_the_calibrated_radius_keeps_topics_apart_that_the_ref
     texts, _ = questions(data_dir, "train")
     calibrated = calibrate_eps(encoder.encode(texts[::4]))
     assert calibrated == pytest.approx(eps, abs=0.01)
+    assert widest_eps(encoder.encode(texts[1::4])) == pytest.approx(WIDEST_EPS[MINILM_FINGERPRINT], abs=0.01)
 
     texts, intents = questions(data_dir, "test")
     vectors = encoder.encode(texts)

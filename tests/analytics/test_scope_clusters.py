@@ -22,7 +22,8 @@ STRIDE = 30_000
 PANE = 10_000
 FINGERPRINT, OTHER = "f" * 32, "e" * 32
 POOL = "redis:main"
-CONFIG = ClusterConfig(redis_pool=POOL)
+CONFIG = ClusterConfig(rule="spec", redis_pool=POOL)
+TUNED = ClusterConfig(redis_pool=POOL)
 
 
 def query(topic, number):
@@ -73,7 +74,7 @@ class Drive:
 
 
 def test_a_stride_tells_mass_medoid_members_and_what_the_reference_radius_would_have_found():
-    drive = Drive(ClusterConfig(redis_pool=POOL, eps={FINGERPRINT: 0.05}))
+    drive = Drive(ClusterConfig(rule="spec", redis_pool=POOL, eps={FINGERPRINT: 0.05}))
     drive.topic(1, range(6))
     drive.topic(2, range(3))
     drive.clusters.on_counts(counts({(1, 2): 40, (1, 5): 2, (2, 0): 90}))
@@ -87,6 +88,52 @@ def test_a_stride_tells_mass_medoid_members_and_what_the_reference_radius_would_
     (live,) = told.clusters
     assert (told.at_ms, told.until_ms) == (insight.at_ms, insight.at_ms + 2 * STRIDE)
     assert (live.members, live.size, live.mass, live.rate_per_s) == (insight.members, 6, 56, 56 / 300)
+
+
+def test_the_tuned_rule_counts_requests_but_calls_no_single_query_a_group():
+    drive = Drive(ClusterConfig(redis_pool=POOL, eps={FINGERPRINT: 0.05}))
+    drive.topic(1, range(2))
+    drive.topic(2, range(1))
+    drive.clusters.on_counts(counts({(1, 0): 3, (2, 0): 50}))
+    assert drive.stride() == ([], None)  # four requests near each other
+    drive.clusters.on_counts(counts({(1, 1): 2}, pane_ms=T0 + STRIDE))
+    ((insight,), told) = drive.stride()
+    assert (insight.rule, insight.size, insight.mass, insight.medoid) == ("tuned", 2, 5, query(1, 0))
+    assert insight.members == (query(1, 0), query(1, 1))
+    assert insight.largest_share == pytest.approx(2 / 3)
+    assert [(each.members, each.mass) for each in told.clusters] == [(insight.members, 5)]
+    assert (insight.evidence["spec_eps"], insight.evidence["spec_clusters"]) == (0.32, 0)
+
+
+def test_the_tuned_rule_follows_what_comes_goes_and_is_embedded_anew():
+    config = ClusterConfig(redis_pool=POOL, window=8, min_samples=2)
+    drive = Drive(config)
+    rng = random.Random(11)
+    for step in range(12):
+        for _ in range(3):
+            topic, number = rng.randrange(3), rng.randrange(4)
+            moved = QueryVector("s", query(topic, number), FINGERPRINT, vector(rng.randrange(3), 0).vector, T0 + step)
+            drive.clusters.on_vector(rng.choice([moved, vector(topic, number, T0 + step)]))
+        drive.clusters.on_counts(counts({(rng.randrange(3), rng.randrange(4)): 2}, pane_ms=T0 + step * STRIDE))
+        at_ms, anew = drive.clusters.next_timer_ms, Drive(config)
+        anew.store = drive.store.copy()
+        anew.clusters = ScopeClusters(config, anew.store)
+        out = drive.clusters.on_timer(at_ms)
+        assert out == anew.clusters.on_timer(at_ms)
+        assert out
+
+
+def test_where_all_queries_are_alike_only_the_latest_are_looked_at():
+    drive = Drive(ClusterConfig(redis_pool=POOL, max_links=1_000))
+    drive.topic(1, range(40))
+    ((insight,), _) = drive.stride()
+    assert insight.size == 40
+    drive.topic(1, range(40, 60), T0 + STRIDE)
+    ((insight,), _) = drive.stride()
+    assert insight.size == 44  # 44 queries that are all alike have 946 pairs, 60 have 1,770
+    assert {query(1, number) for number in range(40, 60)} <= set(insight.members)
+    drive.clusters.on_vector(vector(2, 0, T0 + 2 * STRIDE))
+    assert drive.stride()[0][0].size == 43
 
 
 def test_growth_is_the_change_since_the_last_stride_as_a_share():
@@ -146,7 +193,7 @@ def test_an_id_is_never_used_again_even_by_the_same_queries():
 
 
 def test_the_window_keeps_the_queries_that_were_asked_for_last():
-    drive = Drive(ClusterConfig(redis_pool=POOL, window=10))
+    drive = Drive(ClusterConfig(rule="spec", redis_pool=POOL, window=10))
     drive.topic(1, range(5), T0)
     drive.topic(2, range(5), T0 + 1)
     drive.clusters.on_counts(counts({(1, number): 1 for number in range(5)}, pane_ms=T0 + PANE))
@@ -180,7 +227,7 @@ def test_vectors_of_another_encoder_begin_anew():
 
 
 def test_time_scale_shortens_everything_alike():
-    slow, fast = Drive(), Drive(ClusterConfig(redis_pool=POOL, time_scale=10))
+    slow, fast = Drive(), Drive(ClusterConfig(rule="spec", redis_pool=POOL, time_scale=10))
     for drive, scale in ((slow, 1), (fast, 10)):
         for number in range(6):
             drive.clusters.on_vector(vector(1, number, T0 // scale))
@@ -191,7 +238,7 @@ def test_time_scale_shortens_everything_alike():
 
 
 def test_state_is_bounded_whatever_names_producers_make_up():
-    drive = Drive(ClusterConfig(redis_pool=POOL, window=20, max_places=100))
+    drive = Drive(ClusterConfig(rule="spec", redis_pool=POOL, window=20, max_places=100))
     for number in range(400):
         drive.clusters.on_vector(vector(number % 5, number, T0 + number))
         drive.clusters.on_counts(counts({(number % 5, number): 1}, pool=f"pool {number}"))
@@ -244,15 +291,19 @@ def scripts(draw):
     return steps
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
+    rule=st.sampled_from(["spec", "tuned"]),
+    max_links=st.sampled_from([20, 1_000]),
     steps=scripts(),
     window=st.integers(6, 16),
     max_age_ms=st.sampled_from([300_000, 3_600_000]),
     deaths=st.sets(st.integers(0, 130)),
 )
-def test_rebuilt_at_any_point_it_says_the_same(steps, window, max_age_ms, deaths):
-    config = ClusterConfig(redis_pool=POOL, window=window, max_age_ms=max_age_ms, max_places=100)
+def test_rebuilt_at_any_point_it_says_the_same(rule, max_links, steps, window, max_age_ms, deaths):
+    config = ClusterConfig(
+        rule=rule, redis_pool=POOL, window=window, max_age_ms=max_age_ms, max_places=100, max_links=max_links
+    )
     steady, broken = Drive(config), Drive(config)
     for index, step in enumerate([*steps, *[None] * 5]):
         if index in deaths:
