@@ -8,13 +8,14 @@ from __future__ import annotations
 from analytics.adapter_planning import AdapterPlanner
 from analytics.choosing import LeftOut, choose
 from analytics.commands import Allowance, Draft, priority_of
-from analytics.envelopes import Partial, Tag, body_of, open_as, seal, tag_of
+from analytics.envelopes import Fading, Partial, Tag, body_of, open_as, seal, tag_of
 from analytics.pattern_planning import PatternPlanner, priority_of_pattern
 from analytics.plan_config import PlanConfig
 from analytics.planning import Planner
 from analytics.policy import PolicyBook
 from analytics.pools import envelope_key
 from analytics.prefix_planning import PrefixPlanner
+from analytics.prefix_state import state_of
 from analytics.prompt_planning import PromptPlanner
 from analytics.prompt_usage import PromptUse
 from analytics.records import Section
@@ -75,14 +76,17 @@ class EnginePlanner(Planner):
         tag = tag_of(envelope)
         if tag == Tag.CANDIDATES:
             self._clock.arm(watermark_ms, self._prefixes.on_candidates(body_of(envelope)))
+        elif tag == Tag.FADING:
+            told = open_as(envelope, Fading)
+            return [seal(Tag.INSIGHT, envelope_key(told.scope), state_of(told))]
         elif tag == Tag.PROMPTS:
             self._on_prompts(open_as(envelope, PromptUse), watermark_ms, policy)
         elif tag == Tag.PATTERN:
             return self._on_pattern(open_as(envelope, SessionPattern), watermark_ms, wall_ms, policy)
         elif tag == Tag.FEATURES:
-            told = open_as(envelope, SessionFeatures)
-            self._patterns.on_features(told)
-            self._clock.arm(watermark_ms, told.at_ms)
+            features = open_as(envelope, SessionFeatures)
+            self._patterns.on_features(features)
+            self._clock.arm(watermark_ms, features.at_ms)
         return []
 
     def _on_partial(self, partial: Partial, watermark_ms: int, policy: PolicyBook) -> None:

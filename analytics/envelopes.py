@@ -57,6 +57,8 @@ class Tag(enum.IntEnum):
     """focus → plan, key pool: a crowd has gathered (`focused.Focused`)."""
     FEATURES = 19
     """session → plan, key pool: what a session's last prompts were like (`request_features.SessionFeatures`)."""
+    FADING = 20
+    """prefix → plan, key pool: the half-life of hotness has changed (`Fading`)."""
 
 
 class KeyCount(Struct, frozen=True, array_like=True):
@@ -232,6 +234,21 @@ class Candidates(Struct, frozen=True, array_like=True):
     at_ms: int
     roots: tuple[Root, ...]
     candidates: tuple[Candidate, ...]
+
+
+class Fading(Struct, frozen=True, array_like=True):
+    """The half-life of hotness of a (scope, pool) has changed, and why; see `schemas.PrefixState`."""
+
+    scope: str
+    pool: str
+    at_ms: int
+    rule: str
+    half_life_ms: float
+    median_gap_ms: float | None
+    factor: float | None
+    gaps: float
+    nodes: int
+    ghosts: int
 
 
 def seal(tag: Tag, key: str, body: Struct | bytes) -> bytes:

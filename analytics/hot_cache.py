@@ -30,7 +30,8 @@ class HeldRecord(Record, frozen=True, array_like=True):
 class HotRecord(Record, frozen=True, array_like=True):
     """A whole cache."""
 
-    half_life_ms: float
+    per_ms: float
+    offset: float
     uses: int
     runs: tuple[HeldRecord, ...]
 
@@ -59,7 +60,6 @@ class HotCache:
     def __init__(
         self, capacity_blocks: int, half_life_ms: float, max_ghosts: int, gaps: ReuseGaps | None = None
     ) -> None:
-        self.half_life_ms = half_life_ms
         self._capacity = capacity_blocks
         self._max_ghosts = max_ghosts
         self._gaps = gaps
@@ -69,6 +69,11 @@ class HotCache:
         self._held_blocks = 0
         self._held_runs = 0
         self._uses = 0
+
+    @property
+    def half_life_ms(self) -> float:
+        """In force."""
+        return self._decay.half_life_ms
 
     @property
     def held_blocks(self) -> int:
@@ -118,12 +123,7 @@ class HotCache:
 
     def retune(self, half_life_ms: float, at_ms: float) -> None:
         """Another half-life from now on: what each run's uses are worth now stays, only how it fades changes."""
-        old, self._decay = self._decay.per_ms, Decay.half_life(half_life_ms)
-        self.half_life_ms = half_life_ms
-        shift = (self._decay.per_ms - old) * at_ms
-        for run in self._runs.values():
-            run.level += shift
-        self._order()
+        self._decay = self._decay.with_half_life(half_life_ms, at_ms)
 
     def snapshot(self) -> bytes:
         """Versioned bytes of the cache; keys are strings or integers then."""
@@ -132,13 +132,12 @@ class HotCache:
             for key, run in self._runs.items()
             if isinstance(key, str | int)
         )
-        return pack(HotRecord(1, float(self.half_life_ms), self._uses, runs))
+        return pack(HotRecord(1, self._decay.per_ms, self._decay.offset, self._uses, runs))
 
     def restore(self, blob: bytes) -> None:
         """Takes what `snapshot` gave. The histogram of gaps has its own."""
         record = unpack(blob, HotRecord)
-        self.half_life_ms, self._decay = record.half_life_ms, Decay.half_life(record.half_life_ms)
-        self._uses = record.uses
+        self._decay, self._uses = Decay(record.per_ms, record.offset), record.uses
         self._runs = {}
         for kept in record.runs:
             run = self._runs[kept.key] = _Run(kept.level)

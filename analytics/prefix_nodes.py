@@ -2,7 +2,7 @@
 
 A node is a segment; its hash is chained over its predecessors, so (root, hash) names a whole path. A request adds to
 every node of its path, hence a parent is at least as hot as each child, and cold leaves can leave alone. Those that
-leave become ghosts of 24 bytes of key and a level: what comes back goes on where it was (D11).
+leave become ghosts of a key and three numbers: what comes back goes on where it was (D11).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import heapq
 import math
 from collections.abc import Iterator
 
-from analytics.decay import EMPTY, Decay
+from analytics.decay import EMPTY
 from analytics.envelopes import Chain, Root
 from analytics.records import Record, Section, pack, unpack
 
@@ -43,10 +43,17 @@ class PatchRecord(Record, frozen=True, array_like=True):
 
 
 class GhostRecord(Record, frozen=True, array_like=True):
-    """A ghost as it is kept."""
+    """A segment that left."""
 
     key: bytes
     level: float
+    last_ms: int
+    tokens: int
+
+    @property
+    def worth(self) -> float:
+        """What remembering it is worth beside others, in the log domain: its hotness times what a hit would save."""
+        return self.level + math.log(max(1, self.tokens))
 
 
 class Node:
@@ -94,14 +101,13 @@ class NodeTable:
     Flink. When most of it is outdated, all nodes are written once and the log begins anew.
     """
 
-    def __init__(self, decay: Decay, max_nodes: int, max_ghosts: int, nodes: Section, ghosts: Section) -> None:
-        self._decay = decay
+    def __init__(self, max_nodes: int, max_ghosts: int, nodes: Section, ghosts: Section) -> None:
         self._max_nodes = max_nodes
         self._max_ghosts = max_ghosts
         self._node_store = nodes
         self._ghost_store = ghosts
         self._nodes: dict[bytes, Node] = {}
-        self._ghosts: dict[bytes, float] = {}
+        self._ghosts: dict[bytes, GhostRecord] = {}
         self._dirty: set[bytes] = set()
         self._dirty_ghosts: set[bytes] = set()
         self._patches: list[int] = []
@@ -118,21 +124,32 @@ class NodeTable:
         """How many ghosts are held."""
         return len(self._ghosts)
 
-    def add(self, root: bytes, chain: Chain) -> None:
-        """Adds a chain's requests to every node of its path."""
+    def add(self, root: bytes, chain: Chain, mark: float) -> int | None:
+        """Adds a chain's requests to every node of its path.
+
+        Args:
+            mark: the level of these requests alone.
+
+        Returns:
+            when the deepest segment that was known before had been asked for last; None where none was.
+        """
         nodes, hashes = self._nodes, chain.hashes
-        mark = self._decay.mark(chain.count, chain.last_ms)
+        before_ms: int | None = None
         parent: Node | None = None
         for index, tokens in enumerate(chain.tokens):
             key = root + hashes[HASH_BYTES * index : HASH_BYTES * (index + 1)]
             node = nodes.get(key)
             if node is None:
-                level = self._ghosts.pop(key, EMPTY)
-                if level != EMPTY:
+                ghost = self._ghosts.pop(key, None)
+                level = EMPTY
+                if ghost is not None:
                     self._dirty_ghosts.add(key)
+                    level, before_ms = ghost.level, ghost.last_ms
                 node = nodes[key] = Node(key, parent, tokens, chain.roles[index], level, chain.last_ms)
                 if parent is not None:
                     parent.children += 1
+            else:
+                before_ms = node.last_ms
             level = node.level
             if mark > level:
                 node.level = mark + math.log1p(math.exp(level - mark))
@@ -142,9 +159,10 @@ class NodeTable:
                 node.last_ms = chain.last_ms
             self._dirty.add(key)
             parent = node
+        return before_ms
 
     def shrink(self) -> None:
-        """Keeps within the bounds: the coldest leaves become ghosts, the coldest ghosts are forgotten.
+        """Keeps within the bounds: the coldest leaves become ghosts, the ghosts of least worth are forgotten.
 
         A tenth is made free at once, so that this is rare. Ties go by key: the outcome depends on the nodes alone.
         """
@@ -155,7 +173,7 @@ class NodeTable:
             while len(self._nodes) > target:
                 level, key = heapq.heappop(leaves)
                 node = self._nodes.pop(key)
-                self._ghosts[key] = level
+                self._ghosts[key] = GhostRecord(1, key, level, node.last_ms, node.tokens)
                 self._dirty.add(key)
                 self._dirty_ghosts.add(key)
                 parent = node.parent
@@ -165,8 +183,8 @@ class NodeTable:
                         heapq.heappush(leaves, (parent.level, parent.key))
         if len(self._ghosts) > self._max_ghosts:
             surplus = len(self._ghosts) - self._max_ghosts * 9 // 10
-            coldest = heapq.nsmallest(surplus, ((level, key) for key, level in self._ghosts.items()))
-            for _, key in coldest:
+            least = heapq.nsmallest(surplus, ((ghost.worth, key) for key, ghost in self._ghosts.items()))
+            for _, key in least:
                 del self._ghosts[key]
                 self._dirty_ghosts.add(key)
 
@@ -182,11 +200,11 @@ class NodeTable:
         if self._dirty:
             self._write_nodes()
         for key in self._dirty_ghosts:
-            level = self._ghosts.get(key)
-            if level is None:
+            kept = self._ghosts.get(key)
+            if kept is None:
                 self._ghost_store.remove(key.hex())
             else:
-                self._ghost_store.put(key.hex(), pack(GhostRecord(1, key, level)))
+                self._ghost_store.put(key.hex(), pack(kept))
         self._dirty.clear()
         self._dirty_ghosts.clear()
 
@@ -238,7 +256,7 @@ class NodeTable:
                 parent.children += 1
         for blob in ghosts:
             ghost = unpack(blob, GhostRecord)
-            self._ghosts[ghost.key] = ghost.level
+            self._ghosts[ghost.key] = ghost
 
 
 def _record(node: Node) -> NodeRecord:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from analytics.cluster_radius import CALIBRATED_EPS
 from analytics.scopes import ScopeMap
 from connectors.configuration import load
 from connectors.settings import EncoderSettings, KafkaSettings, RedisSettings, Section, TimeScale
@@ -131,6 +130,22 @@ class WarmupSettings(Section):
         ge=0.001,
         le=0.999,
         description="A prefix less likely to be asked for within two minutes is left; what leads to it may stay.",
+    )
+    prefix_rule: Literal["spec", "tuned"] = Field(
+        default="spec",
+        description="The half-life of hotness: fixed (`spec`), or 2 to 3 median reuse gaps of the traffic (`tuned`).",
+    )
+    half_life_floor_ms: int = Field(
+        default=30_000,
+        ge=1_000,
+        le=86_400_000,
+        description="A tuned half-life is never shorter, in ms (1,000 to 86,400,000).",
+    )
+    half_life_ceiling_ms: int = Field(
+        default=7_200_000,
+        ge=1_000,
+        le=86_400_000,
+        description="A tuned half-life is never longer, in ms (1,000 to 86,400,000).",
     )
     cluster_stride_ms: int = Field(
         default=30_000, ge=1_000, le=3_600_000, description="How often clusters are found, in ms (1,000 to 3,600,000)."
@@ -274,7 +289,12 @@ class JobSettings(BaseModel):
         from analytics.prefixes import PrefixConfig
 
         return PrefixConfig(
-            slide_ms=self.warmup.pane_ms, min_p_asked=self.warmup.min_p_asked, time_scale=self.time_scale
+            slide_ms=self.warmup.pane_ms,
+            rule=self.warmup.prefix_rule,
+            half_life_floor_ms=self.warmup.half_life_floor_ms,
+            half_life_ceiling_ms=self.warmup.half_life_ceiling_ms,
+            min_p_asked=self.warmup.min_p_asked,
+            time_scale=self.time_scale,
         )
 
     def focus(self) -> FocusConfig:

@@ -18,7 +18,7 @@ from schemas.dead_letter import DeadLetter
 from schemas.errors import DeadReason, PoisonMessage
 from schemas.fields import MAX_QUERY_BYTES
 from schemas.hashes import bad_hash, hash_fields, is_hex
-from schemas.insights import Accounting, Cluster, Focus, Pattern, PlannerState, Score, WindowStats
+from schemas.insights import Accounting, Cluster, Focus, Pattern, PlannerState, PrefixState, Score, WindowStats
 from schemas.policy import Policy
 from schemas.replica_sample import ReplicaSample
 from schemas.request_event import RequestEvent
@@ -43,6 +43,7 @@ Message = (
     | Score
     | Pattern
     | PlannerState
+    | PrefixState
     | Announcement
     | DeadLetter
 )

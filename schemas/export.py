@@ -13,7 +13,7 @@ import msgspec
 
 from schemas.announcement import Announcement
 from schemas.dead_letter import DeadLetter
-from schemas.insights import Accounting, Cluster, Focus, Pattern, PlannerState, Score, WindowStats
+from schemas.insights import Accounting, Cluster, Focus, Pattern, PlannerState, PrefixState, Score, WindowStats
 from schemas.policy import Policy
 from schemas.replica_sample import ReplicaSample
 from schemas.request_event import RequestEvent
@@ -46,7 +46,7 @@ CONTENT: dict[Topic, tuple[type[msgspec.Struct], ...]] = {
     RESIDENCY: (Residency,),
     POLICY: (Policy,),
     ANNOUNCEMENTS: (Announcement,),
-    INSIGHTS: (WindowStats, Accounting, Focus, Cluster, Score, Pattern, PlannerState),
+    INSIGHTS: (WindowStats, Accounting, Focus, Cluster, Score, Pattern, PlannerState, PrefixState),
     DEAD_LETTERS: (DeadLetter,),
 }
 """The messages of each topic. Topics of later issues have none yet."""

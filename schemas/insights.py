@@ -214,3 +214,29 @@ class PlannerState(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
     def event_time_ms(self) -> int:
         """The tick that it was published at."""
         return self.at_ms
+
+
+class PrefixState(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="schema", tag="prefix_state/1"):
+    """How fast the hotness of a scope's prefixes in a pool fades, whenever that changes (D11).
+
+    Attributes:
+        rule: `tuned`: half_life_ms is factor × median_gap_ms within its bounds; `spec`: it is fixed.
+        gaps: how many gaps between two uses the median is over.
+        nodes, ghosts: segments held, and segments that left and are remembered.
+    """
+
+    scope: Id
+    pool: Id
+    rule: Name
+    at_ms: Ms
+    half_life_ms: Amount
+    median_gap_ms: Amount | None = None
+    factor: Amount | None = None
+    gaps: Amount = 0.0
+    nodes: Count = 0
+    ghosts: Count = 0
+
+    @property
+    def event_time_ms(self) -> int:
+        """The slide from whose end on it holds."""
+        return self.at_ms

@@ -37,6 +37,7 @@ _FOR_PLAN = frozenset(
     {
         Tag.PARTIAL,
         Tag.CANDIDATES,
+        Tag.FADING,
         Tag.FOCUSED,
         Tag.EMBEDDED,
         Tag.REWARDED,

@@ -17,6 +17,7 @@ from schemas import (
     PlannerState,
     PoisonMessage,
     Prefix,
+    PrefixState,
     Score,
     WarmupCommand,
     WarmupOutcome,
@@ -26,9 +27,9 @@ from schemas import (
 from stoker.demo.effect import Issued
 
 M = TypeVar("M", bound=msgspec.Struct)
-Insight = WindowStats | Accounting | Focus | PlannerState | Cluster | Score | Pattern
+Insight = WindowStats | Accounting | Focus | PlannerState | Cluster | Score | Pattern | PrefixState
 PANES_A_MINUTE = 6
-INSIGHTS: tuple[Any, ...] = (WindowStats, Accounting, Focus, PlannerState, Cluster, Score, Pattern)
+INSIGHTS: tuple[Any, ...] = (WindowStats, Accounting, Focus, PlannerState, Cluster, Score, Pattern, PrefixState)
 
 
 @dataclass
@@ -88,7 +89,7 @@ class Board:
         elif isinstance(insight, Cluster):
             self._clusters.add((insight.scope, insight.cluster_id))
             self.seen["cluster"] = len(self._clusters)
-        elif isinstance(insight, Score | Pattern):
+        elif isinstance(insight, Score | Pattern | PrefixState):
             self.seen[type(insight).__name__.lower()] += 1
         elif insight.dimension == "query":
             shards = self._panes[insight.scope, insight.pane_start_ms]
