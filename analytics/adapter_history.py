@@ -1,7 +1,7 @@
 """What is known of how adapters were used, also of those that are not resident: the common ground of all rules (D12).
 
 Hotness is a count that halves every 2.5 median reuse gaps (algorithms.md §3); the median is learned from the gaps
-themselves, in bins a quarter of an octave wide, so that it is exact to 9 %.
+themselves (`reuse_gaps`), each bucket a record of its own, since a use changes one.
 """
 
 from __future__ import annotations
@@ -9,20 +9,16 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Container
-from itertools import accumulate
 
 from analytics.adapter_classes import AdapterClass
 from analytics.records import Record, Section, pack, path, unpack
+from analytics.reuse_gaps import ReuseGaps
 
 HALF_LIFE_GAPS = 2.5
 FIRST_HALF_LIFE_MS = 300_000.0
-"""Until a gap was seen."""
-MAX_GAP_MS = 7 * 86_400_000
-"""A longer pause is a new beginning, not a gap."""
-_BINS_PER_OCTAVE = 4
-_BINS = 1 + int(math.log2(MAX_GAP_MS) * _BINS_PER_OCTAVE)
-_REMEMBERED_GAPS = 4_096
-"""At so many gaps all counts are halved: the median follows the traffic."""
+"""Until more than one gap was seen."""
+PRIOR_GAPS = 1.0
+MOST_GAPS = 4_096.0
 
 
 class UsedRecord(Record, frozen=True, array_like=True):
@@ -42,9 +38,9 @@ class UsedRecord(Record, frozen=True, array_like=True):
 
 
 class GapRecord(Record, frozen=True, array_like=True):
-    """How many reuse gaps had a length."""
+    """How many reuse gaps are in a bucket."""
 
-    index: int
+    bucket: int
     count: float
 
 
@@ -55,8 +51,8 @@ class AdapterHistory:
         self._store = store
         self._max = max_adapters
         self._used: dict[str, UsedRecord] = {}
-        self._gaps = [0.0] * _BINS
-        self._half_life_ms = FIRST_HALF_LIFE_MS
+        self._gaps = ReuseGaps(FIRST_HALF_LIFE_MS / HALF_LIFE_GAPS, PRIOR_GAPS, MOST_GAPS)
+        self._half_life_ms = HALF_LIFE_GAPS * self._gaps.median_ms()
 
     def __len__(self) -> int:
         return len(self._used)
@@ -109,27 +105,14 @@ class AdapterHistory:
             self._used[used.adapter] = used
         else:
             gap = unpack(blob, GapRecord)
-            self._gaps[gap.index] = gap.count
-            self._half_life_ms = self._learned_half_life_ms()
+            self._gaps.set_count(gap.bucket, gap.count)
+            self._half_life_ms = HALF_LIFE_GAPS * self._gaps.median_ms()
 
     def _faded(self, passed_ms: int) -> float:
         return math.exp2(-max(0, passed_ms) / self._half_life_ms)
 
     def _add_gap(self, gap_ms: int) -> None:
-        if not 0 < gap_ms <= MAX_GAP_MS:
-            return
-        changed = int(math.log2(gap_ms) * _BINS_PER_OCTAVE)
-        self._gaps[changed] += 1.0
-        halved = sum(self._gaps) >= _REMEMBERED_GAPS
-        if halved:
-            self._gaps = [count / 2 for count in self._gaps]
-        self._half_life_ms = self._learned_half_life_ms()
-        for index in range(_BINS) if halved else (changed,):
-            self._store.put(f"g{index}", pack(GapRecord(1, index, self._gaps[index])))
-
-    def _learned_half_life_ms(self) -> float:
-        half = sum(self._gaps) / 2
-        if not half:
-            return FIRST_HALF_LIFE_MS
-        median = next(index for index, seen in enumerate(accumulate(self._gaps)) if seen >= half)
-        return HALF_LIFE_GAPS * math.exp2((median + 0.5) / _BINS_PER_OCTAVE)
+        changed = self._gaps.add(gap_ms)
+        self._half_life_ms = HALF_LIFE_GAPS * self._gaps.median_ms()
+        for bucket in changed:
+            self._store.put(f"g{bucket}", pack(GapRecord(1, bucket, self._gaps.count(bucket))))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analytics import prefix_nodes
-from analytics.envelopes import Candidates, Chain, PrefixDelta, Root, Tag, key_of, open_as, tag_of
+from analytics import prefix_nodes, prefix_pool
+from analytics.envelopes import Candidates, Chain, Fading, PrefixDelta, Root, Tag, key_of, open_as, tag_of
 from analytics.prefixes import PrefixConfig, PrefixTree
 from analytics.stores import MemoryMapStore
 
@@ -129,6 +129,20 @@ def test_nodes_and_ghosts_are_bounded_and_a_ghost_comes_back_with_its_heat():
     assert round(tips(tree.on_timer(T0))[b"old"].requests) == 7
 
 
+def test_ghosts_take_bounded_memory_and_those_of_least_worth_are_forgotten():
+    """Worth is hotness times tokens: a long prefix that was asked for once outlives short ones."""
+    store = MemoryMapStore()
+    tree = PrefixTree(PrefixConfig(max_nodes=10, max_ghosts=20), store)
+    tree.on_delta(delta(chain("long", tokens=64_000), at_ms=T0))
+    for turn in range(200):
+        tree.on_delta(delta(*(chain(f"n{turn}-{j}", count=2, last_ms=T0 + turn) for j in range(10)), at_ms=T0))
+    tree.on_timer(T0)
+    ghosts = {key: blob for key, blob in store.records.items() if key[0] == "g"}
+    assert len(ghosts) <= 20
+    assert sum(len(key) + len(blob) for key, blob in ghosts.items()) <= 20 * 128
+    assert any(segment("long").hex() in key for key in ghosts)
+
+
 def test_candidates_are_bounded_and_hottest_first():
     tree = PrefixTree(PrefixConfig(max_candidates=3), MemoryMapStore())
     tree.on_delta(delta(*(chain(f"n{j}", count=10 + j) for j in range(9))))
@@ -175,6 +189,20 @@ def test_time_scale_shortens_slide_half_life_and_horizon_together():
     assert fast.next_timer_ms == 31_000
 
 
+def test_another_rule_at_the_next_start_changes_the_pace_and_no_amount():
+    store = MemoryMapStore()
+    tree = PrefixTree(PrefixConfig(half_life_ms=600_000), store)
+    tree.on_delta(delta(chain("a", count=8)))
+    before = tips(tree.on_timer(T0 + SLIDE))[b"a"]
+    again = PrefixTree(PrefixConfig(half_life_ms=300_000), store.copy())
+    fading, candidates = again.on_timer(T0 + 2 * SLIDE)
+    assert tag_of(fading) == Tag.FADING
+    assert open_as(fading, Fading).half_life_ms == pytest.approx(300_000)
+    after = tips([candidates])[b"a"]
+    assert after.requests == pytest.approx(before.requests * 0.5 ** (SLIDE / 600_000), rel=1e-6)
+    assert after.rate_per_s == pytest.approx(after.requests * math.log(2) / 300, rel=1e-6)
+
+
 def random_steps(seed, count):
     rng = random.Random(seed)
     now = T0
@@ -199,14 +227,18 @@ def random_steps(seed, count):
     max_nodes=st.sampled_from([10, 999]),
     max_pools=st.sampled_from([1, 9]),
     spare_nodes=st.sampled_from([0, 256]),
+    rule=st.sampled_from(["spec", "tuned"]),
 )
-def test_a_tree_rebuilt_at_any_point_goes_on_with_the_same_bytes(seed, crashes, max_nodes, max_pools, spare_nodes):
-    with mock.patch.multiple(prefix_nodes, SPARE_NODES=spare_nodes, PATCH_NODES=3):
-        rebuilt_goes_on_with_the_same_bytes(seed, crashes, max_nodes, max_pools)
+def test_a_tree_rebuilt_at_any_point_goes_on_with_the_same_bytes(
+    seed, crashes, max_nodes, max_pools, spare_nodes, rule
+):
+    every = mock.patch.multiple(prefix_pool, GAPS_SAMPLED=1, SAMPLED_MARK=ord("."))
+    with mock.patch.multiple(prefix_nodes, SPARE_NODES=spare_nodes, PATCH_NODES=3), every:
+        rebuilt_goes_on_with_the_same_bytes(seed, crashes, max_nodes, max_pools, rule)
 
 
-def rebuilt_goes_on_with_the_same_bytes(seed, crashes, max_nodes, max_pools):
-    config = PrefixConfig(max_nodes=max_nodes, max_ghosts=12, max_pools=max_pools)
+def rebuilt_goes_on_with_the_same_bytes(seed, crashes, max_nodes, max_pools, rule):
+    config = PrefixConfig(rule=rule, max_nodes=max_nodes, max_ghosts=12, max_pools=max_pools)
     store, broken_store = MemoryMapStore(), MemoryMapStore()
     whole, broken = PrefixTree(config, store), PrefixTree(config, broken_store)
     for index, step in enumerate(random_steps(seed, 40)):
