@@ -84,7 +84,7 @@ class ScopeClusters:
 
     def on_vector(self, vector: QueryVector) -> None:
         """Takes the vector of a query that was embedded."""
-        self._ring.add(vector, self._counts.last_ms())
+        self._ring.add(vector, self._counts.last_ms)
         self._wake(vector.scope, vector.at_ms)
 
     def on_counts(self, partial: Partial) -> None:

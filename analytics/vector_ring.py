@@ -7,7 +7,7 @@ it; within a stride that is known from the counts, which outlive it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analytics.clustered import QueryVector
@@ -61,11 +61,11 @@ class VectorRing:
         """The encoder of all vectors that are held; empty where none is."""
         return next(iter(self._vectors.values())).fingerprint if self._vectors else ""
 
-    def add(self, vector: QueryVector, last_ms: Mapping[str, int]) -> None:
+    def add(self, vector: QueryVector, last_ms: Callable[[], Mapping[str, int]]) -> None:
         """Takes a vector. One of another encoder begins the ring anew: vectors of two encoders have no distance.
 
         Args:
-            last_ms: when queries were asked for by what the counts say.
+            last_ms: tells when queries were asked for by what the counts say; asked only where somebody must leave.
         """
         if vector.fingerprint != self.fingerprint:
             for query in list(self._vectors):
@@ -79,7 +79,8 @@ class VectorRing:
         surplus = len(self._vectors) - self._window
         if surplus > 0:
             # Finding who goes means looking at all, so that of many a few go at once.
-            oldest = ((self._last_ms(query, last_ms), query) for query in self._vectors)
+            asked = last_ms()
+            oldest = ((self._last_ms(query, asked), query) for query in self._vectors)
             for _, query in heapq.nsmallest(surplus + self._window // SLACK, oldest):
                 self._drop(query)
 
