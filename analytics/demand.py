@@ -29,7 +29,7 @@ from analytics.publication import accounting, publish
 from analytics.retained import FINISHED, STARTED, RetainedPanes
 from analytics.reward_entries import Answering, Judging
 from analytics.rewards import LAST_KEY, RewardJoin
-from analytics.second_sight import TRIGGER, ScopeSight, SecondSight, Sight
+from analytics.second_sight import EMBEDDED, Ask, ScopeSight, SecondSight, Sight
 from analytics.shard_log import ACCOUNTED, Fate, ShardLog
 from analytics.stores import LogStore
 from schemas import BrokenConfiguration
@@ -109,8 +109,9 @@ class Demand:
     @property
     def counters(self) -> Mapping[str, int]:
         """Since the state began: the terms of the accounting in records; `reward` facts; what came of second sights
-        (`embed_asked`, `embed_over_rate`, `embed_withheld`, `embed_too_long`); `chains_dropped` for want of room;
-        `capped`, the totals that were published although a cap made them inexact; and `rewards.COUNTERS`.
+        (`embed_asked`, `embed_over_rate`, `embed_withheld`, `embed_too_long`) and of first ones (`embed_sampled`);
+        `chains_dropped` for want of room; `capped`, the totals that were published although a cap made them inexact;
+        and `rewards.COUNTERS`.
         """
         return self._counters
 
@@ -120,7 +121,7 @@ class Demand:
         return sum([self._counters[term] for term in _TERMS])
 
     def on_fact(self, fact: bytes, watermark_ms: int, policy: PolicyBook) -> list[bytes]:
-        """Takes one fact of this shard; returns an EMBED envelope when it is a second sight.
+        """Takes one fact of this shard; returns an EMBED envelope when it is a second sight, or one of the sample.
 
         Rewards, and answers that were judged, give ANSWER and REWARDED envelopes at once.
 
@@ -155,14 +156,16 @@ class Demand:
         self._asked.add(pane, names, fact)
         chain_kept = not segments or self._chains.add(known.place, fact[HEAD.size : kept], names_bytes, weight, at_ms)
         out: list[bytes] = []
+        scope = known.place[0]
         sight, tat_us = Sight.NONE, 0
         if known.sight.window.get(query, 0) > 1:
-            scope = known.place[0]
             sight, tat_us = self._sights.decide(scope, query, flags, at_ms, now_ms, policy)
-            if sight is Sight.ASKED:
-                self._sights.asked((scope, query, at_ms), tat_us)
-                request = EmbedRequest(scope, query.hex(), read_text(fact, flags, kept), at_ms, TRIGGER)
-                out.append(seal(Tag.EMBED, scope, request))
+        elif policy.plan(scope).first_sight_share:
+            sight, tat_us = self._sights.sample(scope, query, flags, now_ms, policy)
+        if sight and sight in EMBEDDED:
+            self._took(sight, (scope, query, at_ms), tat_us)
+            request = EmbedRequest(scope, query.hex(), read_text(fact, flags, kept), at_ms, EMBEDDED[sight])
+            out.append(seal(Tag.EMBED, scope, request))
         self._tell(sight, chain_kept)
         head = shard_log.counted(sight, chain_kept, tat_us) if sight or not chain_kept else shard_log.PLAIN
         self._log.append(pane, head + fact[:kept])
@@ -241,6 +244,13 @@ class Demand:
         self._retained.recognise(pane, identity)
         self._log.append(pane, shard_log.second_phase(pane, identity))
         self._counters["second_phase"] += 1
+
+    def _took(self, sight: Sight, ask: Ask, tat_us: int) -> None:
+        """An embedding was asked for, now or before a crash."""
+        if sight is Sight.SAMPLED:
+            self._sights.sampled(ask[0], tat_us)
+        else:
+            self._sights.asked(ask, tat_us)
 
     def _tell(self, sight: Sight, chain_kept: bool) -> None:
         self._counters["counted"] += 1
@@ -380,8 +390,8 @@ class Demand:
             self._chains.add(known.place, fact[HEAD.size : kept], names_bytes, weight, at_ms)
         elif segments:
             self._chains.add_request(known.place, weight)
-        if sight is Sight.ASKED:
-            self._sights.asked((known.place[0], query, at_ms), tat_us)
+        if sight in EMBEDDED:
+            self._took(sight, (known.place[0], query, at_ms), tat_us)
         return pane
 
 

@@ -14,6 +14,7 @@ from analytics.plan_config import PlanConfig
 from analytics.policy import PlanPolicy, PolicyBook
 from analytics.records import Record, Section, pack, path, unpack
 from analytics.scoring import DemandQueue
+from analytics.second_sight import FIRST_SIGHT
 from analytics.worth import Worth
 from schemas import Embedding
 from schemas.canonical import bucket, embedding_key
@@ -77,8 +78,10 @@ class EmbeddingPlanner:
         return self._known.get(scope, {}).get(query)
 
     def on_embedded(self, embedded: Embedded) -> None:
-        """Remembers an embedded query, with its fast command still owed."""
-        life_ms = self._config.min_life_ms
+        """Remembers an embedded query, with its fast command still owed; a first sight is owed none."""
+        held, first = self.lookup(embedded.scope, embedded.query), embedded.trigger == FIRST_SIGHT
+        if first and held is not None and held.fingerprint == embedded.fingerprint:
+            return
         record = KnownRecord(
             1,
             embedded.scope,
@@ -87,7 +90,7 @@ class EmbeddingPlanner:
             embedded.dimension * VECTOR_ITEM_BYTES + embedded.text_bytes,
             embedded.at_ms,
             embedded.trigger,
-            embedded.at_ms + life_ms,
+            0 if first else embedded.at_ms + self._config.min_life_ms,
         )
         self._put(record)
 
@@ -150,7 +153,7 @@ class EmbeddingPlanner:
             for query in self._queue.queries(scope):
                 record = known.get(query)
                 value = self._queue.score(scope, query, score) if record is not None else 0.0
-                if record is None or value < score.drop_below:
+                if record is None or record.trigger == FIRST_SIGHT or value < score.drop_below:
                     continue
                 looked += 1
                 offer = self._offer(record, at_ms, plan, value * boost if query in crowd else value)

@@ -72,6 +72,12 @@ class PlanPolicy:
     embeddings: bool = knob(True, "Whether embeddings are warmed from the queue of hot queries.")
     responses: bool = knob(True, "Whether well rewarded answers are put into the response cache.")
     second_sight: bool = knob(True, "Whether a query's second sight is embedded and warmed at once.")
+    first_sight_share: float = knob(
+        0.0,
+        "Share of queries, by hash, whose first sight is embedded for clusters, as far as half of the embeds goes.",
+        low=0,
+        high=1,
+    )
     rewarm: bool = knob(True, "Whether a hot prefix that a replica lost is warmed again at once.")
     clusters: bool = knob(True, "Whether members of a massive or growing cluster of queries are warmed.")
     cluster_mass: float = knob(

@@ -2,6 +2,9 @@
 
 Once per embedding repeat interval and under a token bucket of the shard's part of the scope's rate; overflow is dropped
 and counted, never back-pressured. A refused or withheld query is not remembered: its next request asks again.
+
+Most queries are never seen again, so that clusters of second sights alone miss them. Where policy wants it, a sample of
+first sights gets a vector too, out of the same bucket while at least half of it is left: second sights go before.
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ from analytics.timescale import scaled
 from analytics.token_bucket import take
 
 TRIGGER = "second_sight"
+FIRST_SIGHT = "first_sight"
+"""Trigger of a vector that only clusters asked for."""
+_HASHES = 1 << 32
 _SHOWN = Flag.TEXT.value
 _TOO_LONG = Flag.TEXT_TOO_LONG.value
 
@@ -32,6 +38,12 @@ class Sight(enum.IntEnum):
     OVER_RATE = 2
     WITHHELD = 3
     TOO_LONG = 4
+    SAMPLED = 5
+    """A first sight whose vector clusters want."""
+
+
+EMBEDDED = {Sight.ASKED: TRIGGER, Sight.SAMPLED: FIRST_SIGHT}
+"""Sights that ask for an embedding, and the trigger that they name."""
 
 
 @dataclass
@@ -107,12 +119,27 @@ class SecondSight:
             return Sight.NONE, 0
         if not flags & _SHOWN:
             return (Sight.TOO_LONG if flags & _TOO_LONG else Sight.WITHHELD), 0
-        budget = policy.budget(scope)
-        parts = 1 if scope in self.config.small else self.config.shards
-        tat_us = take(state.tat_us, now_ms, budget.embeds_per_s / parts, budget.embeds_burst / parts)
+        tat_us = take(state.tat_us, now_ms, *self._rate(scope, policy))
         if tat_us is None:
             return Sight.OVER_RATE, 0
         return Sight.ASKED, tat_us
+
+    def sample(self, scope: str, query: bytes, flags: int, now_ms: int, policy: PolicyBook) -> tuple[Sight, int]:
+        """Whether a query's first sight is embedded for clusters; with SAMPLED comes the bucket's new state.
+
+        A query is in the sample or not, by its hash: what is asked for again after a window is not drawn anew.
+        """
+        share = policy.plan(scope).first_sight_share
+        if int.from_bytes(query[:4], "big") >= share * _HASHES or not flags & _SHOWN or policy.frozen(scope):
+            return Sight.NONE, 0
+        rate_per_s, burst = self._rate(scope, policy)
+        tat_us = take(self.scope(scope).tat_us, now_ms, rate_per_s, burst / 2)
+        return (Sight.NONE, 0) if tat_us is None else (Sight.SAMPLED, tat_us)
+
+    def sampled(self, scope: str, tat_us: int) -> None:
+        """Remembers what a sample took, live or from the log, but not that it was asked: a second sight asks again."""
+        state = self.scope(scope)
+        state.tat_us = max(state.tat_us, tat_us)
 
     def asked(self, ask: Ask, tat_us: int) -> None:
         """Remembers an ask, live or from the log; the order does not matter."""
@@ -174,6 +201,12 @@ class SecondSight:
         for name in empty:
             del self.scopes[name]
         return bool(empty)
+
+    def _rate(self, scope: str, policy: PolicyBook) -> tuple[float, float]:
+        """This shard's part of a scope's embeds: a second, and at once."""
+        budget = policy.budget(scope)
+        parts = 1 if scope in self.config.small else self.config.shards
+        return budget.embeds_per_s / parts, budget.embeds_burst / parts
 
     def _repeat_ms(self, scope: str, policy: PolicyBook) -> int:
         return scaled(policy.plan(scope).embedding_repeat_ms, self.config.time_scale)

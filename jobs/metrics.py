@@ -41,6 +41,7 @@ METRICS: Mapping[str, str] = MappingProxyType(
         f"{DEMAND}_embed_over_rate": "Second sights beyond the token bucket.",
         f"{DEMAND}_embed_withheld": "Second sights whose text is withheld.",
         f"{DEMAND}_embed_too_long": "Second sights whose text is longer than a fact carries.",
+        f"{DEMAND}_embed_sampled": "First sights whose vector clusters get.",
         f"{DEMAND}_chains_dropped": "Prefix chains beyond the bound of a delta.",
         f"{DEMAND}_capped": "Totals that were published although a cap made them inexact.",
     }

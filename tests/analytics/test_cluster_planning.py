@@ -79,6 +79,22 @@ def test_a_query_that_is_hot_itself_says_so():
     }
 
 
+def test_a_sampled_first_sight_is_warmed_as_a_member_of_a_group_only_until_it_is_seen_again():
+    drive = Drive(pool=REDIS)
+    assert drive.hear(embedded("a", drive.now, trigger="first_sight")) == []
+    drive.hear(partial({name("a"): 1}, T0, pool="p", key=REDIS))
+    assert drive.run(20_000) == []
+    drive.rebuild()
+    drive.hear(clustered(group("a", "b"), at=drive.now))
+    (command,) = drive.run(10_000)
+    assert (command.reason.trigger, command.target.query_sha256) == ("cluster", name("a"))
+    other = Drive(pool=REDIS)
+    other.hear(embedded("a", other.now, trigger="first_sight"))
+    (fast,) = other.hear(embedded("a", other.now))
+    assert fast.reason.trigger == "second_sight"
+    assert other.hear(embedded("a", other.now, trigger="first_sight")) == []
+
+
 def test_groups_end_when_they_are_taken_back_or_nobody_stands_for_them():
     for end in (lambda drive: drive.hear(clustered(at=T0 + 1)), lambda drive: drive.run(60_000)):
         drive = quiet()

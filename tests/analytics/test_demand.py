@@ -213,6 +213,25 @@ def test_withheld_and_long_texts_are_counted_and_asked_for_when_the_text_comes()
     assert life.demand.counters["embed_too_long"] == 1
 
 
+def test_a_sampled_first_sight_is_embedded_once_and_its_second_sight_all_the_same_over_a_crash() -> None:
+    book = PolicyBook()
+    body = {"first_sight_share": 1.0}
+    book.apply(Policy(scope="a", section="plan", writer="w", version=1, at_ms=0, body=body))
+    store = MemoryLogStore(WIDE.logs)
+    demand = Demand(WIDE, 0, store)
+    told = []
+    for number, text in enumerate(("one", "two", "three")):
+        for envelope in demand.on_fact(request(START_MS + number, number + 1, text=text), START_MS, book):
+            told.append(open_as(envelope, EmbedRequest))
+        demand = Demand(WIDE, 0, store := store.copy())
+    assert [(each.text, each.trigger) for each in told] == [("one", "first_sight"), ("two", "second_sight")]
+    assert (demand.counters["embed_sampled"], demand.counters["embed_asked"]) == (1, 1)
+    spent = 0
+    while demand.on_fact(request(START_MS + 9, 100 + spent, f"q{spent}", text="x"), START_MS, book):
+        spent += 1
+    assert spent == 48  # a sample and a second sight are paid: the rest of half of the bucket
+
+
 def test_a_frozen_scope_and_a_switch_ask_for_nothing() -> None:
     for policy in (
         Policy(scope="a", section="freeze", writer="w", version=1, at_ms=0, body={"frozen": True}),

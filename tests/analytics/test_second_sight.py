@@ -5,6 +5,7 @@ from __future__ import annotations
 from analytics.facts import Flag
 from analytics.policy import PolicyBook
 from analytics.second_sight import SecondSight, SecondSightConfig, Sight
+from schemas import Policy
 from tests.analytics.shard_script import START_MS, query
 
 BOOK = PolicyBook()
@@ -50,3 +51,42 @@ def test_a_small_scope_has_its_whole_rate_in_its_one_shard() -> None:
     whole = SecondSight(SecondSightConfig(shards=50, small=frozenset({"a"})))
     part = SecondSight(SecondSightConfig(shards=50))
     assert [sum(ask(each, f"q{i}", START_MS) is Sight.ASKED for i in range(150)) for each in (whole, part)] == [100, 2]
+
+
+def sampling(share: float) -> PolicyBook:
+    book = PolicyBook()
+    body = {"first_sight_share": share}
+    book.apply(Policy(scope="a", section="plan", writer="w", version=1, at_ms=0, body=body))
+    return book
+
+
+def drawn(sights: SecondSight, book: PolicyBook, names: range, flags: int = Flag.TEXT) -> list[int]:
+    found = []
+    for name in names:
+        sight, tat_us = sights.sample("a", query(f"q{name}"), flags, START_MS, book)
+        if sight is Sight.SAMPLED:
+            sights.sampled("a", tat_us)
+            found.append(name)
+    return found
+
+
+def test_first_sights_are_drawn_by_their_hash_and_only_where_policy_wants_it() -> None:
+    rich = SecondSightConfig(shards=1, small=frozenset({"a"}))
+    assert drawn(SecondSight(rich), BOOK, range(500)) == []
+    some = drawn(SecondSight(rich), sampling(0.05), range(500))
+    assert 10 < len(some) < 45
+    assert drawn(SecondSight(rich), sampling(0.05), range(500)) == some
+    assert drawn(SecondSight(rich), sampling(1.0), range(500), flags=0) == []
+
+
+def test_a_sample_leaves_half_of_the_bucket_to_second_sights() -> None:
+    sights = SecondSight(SecondSightConfig(shards=1))
+    assert len(drawn(sights, sampling(1.0), range(500))) == 50
+    assert sum(ask(sights, f"q{number}", START_MS) is Sight.ASKED for number in range(150)) == 50
+    assert drawn(sights, sampling(1.0), range(500, 600)) == []
+
+
+def test_a_frozen_scope_samples_nothing() -> None:
+    book = sampling(1.0)
+    book.apply(Policy(scope="a", section="freeze", writer="w", version=1, at_ms=0, body={"frozen": True}))
+    assert drawn(SecondSight(CONFIG), book, range(9)) == []
