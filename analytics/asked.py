@@ -6,15 +6,18 @@ the common event costs a slice, and the focus operator reads a pane's rows as co
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from itertools import groupby
+from operator import itemgetter
 
 from msgspec import Struct
 
-from analytics.facts import unpack_names
-
 ROW_BYTES = 40
-_ROW = slice(4, 4 + ROW_BYTES)
-"""Of `facts.HEAD`: what follows shard, kind and flags."""
+ROW = slice(4, 4 + ROW_BYTES)
+"""A fact's row: of `facts.HEAD`, what follows shard, kind and flags."""
+
+_TIME_BYTES = 8
 
 
 class AskedRows(Struct, frozen=True, array_like=True):
@@ -46,46 +49,58 @@ class Asked(Struct, frozen=True, array_like=True):
     dropped: int = 0
 
 
+Names = tuple[str, str, str, str]
+"""Scope, pool, template, adapter."""
+
+
 class PendingAsked:
     """Rows since the last slide. What is sent is sorted, so the order of events does not show."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[int, bytes], list[bytes]] = {}
+        self._rows: dict[Names, list[bytes]] = {}
 
-    def add(self, pane: int, names: bytes, fact: bytes) -> None:
-        """Takes a request that was counted; `names` are the fact's."""
-        rows = self._rows.get((pane, names))
-        if rows is None:
-            rows = self._rows[pane, names] = []
-        rows.append(fact[_ROW])
+    def rows(self, names: Names) -> list[bytes]:
+        """Where the `ROW` of each request with these names is added; the same list until `forget`."""
+        return self._rows.setdefault(names, [])
 
-    def drain(self, at_ms: int, max_rows: int, wanted: Callable[[str], bool]) -> Iterator[Asked]:
+    def forget(self) -> None:
+        """Drops the lists that are empty: nobody holds one any more."""
+        self._rows = {names: rows for names, rows in self._rows.items() if rows}
+
+    def drain(self, at_ms: int, pane_ms: int, max_rows: int, wanted: Callable[[str], bool]) -> Iterator[Asked]:
         """One message for each scope and pane, in their order; nothing is pending afterwards.
 
         Args:
             max_rows: of one scope and pane; those of its latest requests are dropped, and counted.
             wanted: whether a scope looks for crowds.
         """
-        pending, self._rows = self._rows, {}
-        grouped: dict[tuple[str, int], dict[tuple[str, str, str], list[bytes]]] = {}
-        for (pane, packed), rows in pending.items():
-            names = unpack_names(packed)
-            if wanted(names.scope):
-                groups = grouped.setdefault((names.scope, pane), {})
-                # Names that differ in nothing that is told here are one group.
-                groups.setdefault((names.pool, names.template, names.adapter), []).extend(rows)
-        for (scope, pane), groups in sorted(grouped.items()):
-            dropped = _shorten(groups, max_rows)
-            told = tuple(AskedRows(*names, b"".join(sorted(rows))) for names, rows in sorted(groups.items()) if rows)
-            yield Asked(scope, pane, at_ms, told, dropped)
+        told = sorted(names for names, rows in self._rows.items() if rows)
+        for scope, own in groupby(told, key=itemgetter(0)):
+            panes: dict[int, dict[Names, list[bytes]]] = {}
+            for names in own:
+                rows = self._rows[names]
+                for pane, cut in _by_pane(sorted(rows), pane_ms):
+                    panes.setdefault(pane, {})[names] = cut
+                rows.clear()
+            if wanted(scope):
+                for pane, groups in sorted(panes.items()):
+                    yield _asked(scope, pane, at_ms, groups, max_rows)
 
 
-def _shorten(groups: dict[tuple[str, str, str], list[bytes]], max_rows: int) -> int:
-    """Leaves the first `max_rows` rows over all groups; returns how many were dropped."""
+def _by_pane(rows: list[bytes], pane_ms: int) -> Iterator[tuple[int, list[bytes]]]:
+    """Rows in rising order, cut at the ends of panes."""
+    start = 0
+    while start < len(rows):
+        pane = int.from_bytes(rows[start][:_TIME_BYTES]) // pane_ms
+        end = bisect_left(rows, ((pane + 1) * pane_ms).to_bytes(_TIME_BYTES), start)
+        yield pane, rows[start:end]
+        start = end
+
+
+def _asked(scope: str, pane: int, at_ms: int, groups: dict[Names, list[bytes]], max_rows: int) -> Asked:
     dropped = sum(map(len, groups.values())) - max_rows
-    if dropped <= 0:
-        return 0
-    bar = sorted(row for rows in groups.values() for row in rows)[max_rows]
-    for names, rows in groups.items():
-        groups[names] = [row for row in rows if row < bar]
-    return dropped
+    if dropped > 0:
+        bar = sorted(row for rows in groups.values() for row in rows)[max_rows]
+        groups = {names: kept for names, rows in groups.items() if (kept := rows[: bisect_left(rows, bar)])}
+    told = tuple(AskedRows(*names[1:], b"".join(rows)) for names, rows in groups.items())
+    return Asked(scope, pane, at_ms, told, max(0, dropped))

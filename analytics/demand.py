@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from analytics import shard_log
-from analytics.asked import PendingAsked
+from analytics.asked import ROW, PendingAsked
 from analytics.deltas import PendingChains
 from analytics.demand_config import DemandConfig
 from analytics.envelopes import EmbedRequest, Tag, seal
@@ -68,6 +68,7 @@ class _Known:
     template: bytes
     adapter: bytes
     sight: ScopeSight
+    asked: list[bytes]
 
 
 class Demand:
@@ -153,7 +154,7 @@ class Demand:
         self._retained.count(
             pane, phase, identity, known.place, known.sight, query, known.template, known.adapter, weight, user
         )
-        self._asked.add(pane, names, fact)
+        known.asked.append(fact[ROW])
         chain_kept = not segments or self._chains.add(known.place, fact[HEAD.size : kept], names_bytes, weight, at_ms)
         out: list[bytes] = []
         scope = known.place[0]
@@ -187,7 +188,8 @@ class Demand:
         )
         self._counters["capped"] += capped
         out += [seal(Tag.DELTA, delta.scope, delta) for delta in self._chains.drain(self.shard, at_ms)]
-        asked = self._asked.drain(at_ms, self.config.max_asked, lambda scope: policy.focus(scope).tuned)
+        config = self.config
+        asked = self._asked.drain(at_ms, config.pane_ms, config.max_asked, lambda scope: policy.focus(scope).tuned)
         out += [seal(Tag.ASKED, each.scope, each) for each in asked]
         if self.read != self._published:
             self._published = self.read
@@ -261,12 +263,17 @@ class Demand:
 
     def _learn(self, names: bytes) -> _Known:
         if len(self._known) >= _MAX_NAMES:
-            self._known.clear()
+            self._unlearn()
         told = unpack_names(names)
         sight = self._sights.scope(told.scope)
-        known = _Known((told.scope, told.pool), told.template.encode(), told.adapter.encode(), sight)
+        asked = self._asked.rows((told.scope, told.pool, told.template, told.adapter))
+        known = _Known((told.scope, told.pool), told.template.encode(), told.adapter.encode(), sight, asked)
         self._known[names] = known
         return known
+
+    def _unlearn(self) -> None:
+        self._known.clear()
+        self._asked.forget()
 
     def _wake(self, pane: int, watermark_ms: int) -> None:
         """Sets the timer to the first slide after pane, last slide and watermark, unless it is set to a sooner one."""
@@ -291,7 +298,7 @@ class Demand:
             self._store.remove(pane)
         self._blobs.difference_update(forgotten)
         if forgotten and self._sights.drop_empty(at_ms):
-            self._known.clear()
+            self._unlearn()
 
     def _lay_asks(self, at_ms: int, policy: PolicyBook) -> None:
         slide = self._times.pane_of(at_ms)
@@ -385,7 +392,7 @@ class Demand:
             self._retained.panes[pane].mark(changed=False)
             return pane
         self._tell(sight, chain_kept)
-        self._asked.add(pane, names, fact)
+        known.asked.append(fact[ROW])
         if segments and chain_kept:
             self._chains.add(known.place, fact[HEAD.size : kept], names_bytes, weight, at_ms)
         elif segments:

@@ -6,9 +6,9 @@ import random
 
 import numpy as np
 
-from analytics.asked import ROW_BYTES, Asked, PendingAsked
+from analytics.asked import ROW, ROW_BYTES, Asked, PendingAsked
 from analytics.asked_panes import AskedPanes
-from analytics.facts import HEAD
+from analytics.facts import HEAD, unpack_names
 from analytics.records import Section
 from analytics.stores import MemoryMapStore
 from tests.analytics.shard_script import START_MS, query, request
@@ -17,9 +17,13 @@ from tests.analytics.shard_script import START_MS, query, request
 def pending(facts: list[bytes]) -> PendingAsked:
     found = PendingAsked()
     for fact in facts:
-        at_ms, names_bytes = HEAD.unpack_from(fact)[3], HEAD.unpack_from(fact)[8]
-        found.add(at_ms // 10_000, fact[HEAD.size : HEAD.size + names_bytes], fact)
+        names = unpack_names(fact[HEAD.size : HEAD.size + HEAD.unpack_from(fact)[8]])
+        found.rows((names.scope, names.pool, names.template, names.adapter)).append(fact[ROW])
     return found
+
+
+def drained(held: PendingAsked, max_rows: int = 1_000, wanted: str = "ab") -> list[Asked]:
+    return list(held.drain(START_MS, 10_000, max_rows, wanted.__contains__))
 
 
 def facts() -> list[bytes]:
@@ -34,16 +38,16 @@ def test_the_order_of_events_does_not_show() -> None:
     shuffled = facts()
     random.Random(1).shuffle(shuffled)
     one, other = pending(facts()), pending(shuffled)
-    told = list(one.drain(START_MS, 1_000, lambda _: True))
-    assert told == list(other.drain(START_MS, 1_000, lambda _: True))
+    told = drained(one)
+    assert told == drained(other)
     assert [(asked.scope, asked.pane) for asked in told] == sorted((asked.scope, asked.pane) for asked in told)
-    assert list(one.drain(START_MS, 1_000, lambda _: True)) == []
+    assert drained(one) == []
 
 
 def test_rows_are_read_back_as_columns() -> None:
     panes = AskedPanes(1_000, Section(MemoryMapStore(), "e"))
     fact = request(START_MS + 5, 77, "asked", user=(1 << 64) - 3, template="v1")
-    (asked,) = pending([fact, request(START_MS + 9, 78, "other", user=0)]).drain(START_MS, 9, lambda _: True)
+    (asked,) = drained(pending([fact, request(START_MS + 9, 78, "other", user=0)]))
     panes.add(asked)
     column = panes.column("query", asked.pane)
     by_key = {column.keys[which]: place for place, which in enumerate(column.which.tolist())}
@@ -58,8 +62,8 @@ def test_rows_are_read_back_as_columns() -> None:
 
 
 def test_what_is_too_much_is_dropped_from_the_end_and_counted() -> None:
-    told: list[Asked] = list(pending(facts()).drain(START_MS, 5, lambda scope: scope == "a"))
-    whole: list[Asked] = list(pending(facts()).drain(START_MS, 1_000, lambda scope: scope == "a"))
+    told = drained(pending(facts()), 5, "a")
+    whole = drained(pending(facts()), wanted="a")
     assert {asked.scope for asked in told} == {"a"}
     for short, full in zip(told, whole, strict=True):
         assert rows(short) == rows(full)[:5]
@@ -69,3 +73,14 @@ def test_what_is_too_much_is_dropped_from_the_end_and_counted() -> None:
 def rows(asked: Asked) -> list[bytes]:
     joined = [group.rows for group in asked.groups]
     return sorted(own[at : at + ROW_BYTES] for own in joined for at in range(0, len(own), ROW_BYTES))
+
+
+def test_a_list_is_the_same_until_nobody_holds_it() -> None:
+    held = pending(facts())
+    mine = held.rows(("a", "p", "t", ""))
+    drained(held)
+    assert held.rows(("a", "p", "t", "")) is mine
+    mine.append(facts()[0][ROW])
+    held.forget()
+    assert held.rows(("a", "p", "t", "")) is mine
+    assert len(drained(held)) == 1
