@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from analytics.policy import PolicyBook
 from analytics.records import Record, Section, pack, path, unpack
+
+LEAST_RATE_PER_S = 1e-6
+"""A bucket that fills more slowly is remembered no longer than at this rate."""
 
 
 def shares(scopes: Iterable[str], policy: PolicyBook) -> dict[str, float]:
@@ -30,11 +34,12 @@ def shares(scopes: Iterable[str], policy: PolicyBook) -> dict[str, float]:
 
 
 class BucketRecord(Record, frozen=True, array_like=True):
-    """A bucket as it is kept: what it held after the last payment."""
+    """A bucket as it is kept: what it held after the last payment, and when it is full again at the latest."""
 
     scope: str
     held: float
     at_ms: int
+    full_ms: int = 0
 
 
 class Budget:
@@ -46,7 +51,7 @@ class Budget:
 
     def __init__(self, store: Section) -> None:
         self._store = store
-        self._held: dict[str, tuple[float, int]] = {}
+        self._held: dict[str, tuple[float, int, int]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._held)
@@ -63,22 +68,29 @@ class Budget:
         held = self.held(scope, rate_per_s, burst, at_ms)
         if burst <= 0 or held < min(cost, burst):
             return False
-        self._set(scope, held - cost, at_ms)
+        filling_ms = math.ceil((burst - held + cost) / max(rate_per_s, LEAST_RATE_PER_S) * 1000)
+        self._set(scope, held - cost, at_ms, at_ms + filling_ms)
         return True
 
     def refund(self, scope: str, amount: float) -> None:
         """Gives back what a command did not use; a bucket that has been full in between holds no more for it."""
         held = self._held.get(scope)
         if held is not None and amount > 0:
-            self._set(scope, held[0] + amount, held[1])
+            self._set(scope, held[0] + amount, held[1], held[2])
+
+    def forget(self, at_ms: int) -> None:
+        """Drops the buckets that are full again: they are as new ones."""
+        for scope in [scope for scope, held in self._held.items() if held[2] <= at_ms]:
+            del self._held[scope]
+            self._store.remove(path(scope))
 
     def restore(self, blob: bytes) -> None:
         """Takes back one bucket."""
         record = unpack(blob, BucketRecord)
-        self._held[record.scope] = (record.held, record.at_ms)
+        self._held[record.scope] = (record.held, record.at_ms, record.full_ms)
 
-    def _set(self, scope: str, held: float, at_ms: int) -> None:
+    def _set(self, scope: str, held: float, at_ms: int, full_ms: int) -> None:
         before = self._held.get(scope)
         at_ms = max(at_ms, before[1]) if before else at_ms
-        self._held[scope] = (held, at_ms)
-        self._store.put(path(scope), pack(BucketRecord(1, scope, held, at_ms)))
+        self._held[scope] = (held, at_ms, full_ms)
+        self._store.put(path(scope), pack(BucketRecord(1, scope, held, at_ms, full_ms)))

@@ -79,6 +79,7 @@ class Planner(PoolState, ABC):
         tick = Tick(at_ms, wall_ms, self._fleet.ready(at_ms), behind, report, policy)
         out = self._judge(at_ms, tick.ready, policy)
         self._memory.forget(at_ms)
+        self._budget.forget(at_ms)
         self._announced.forget(at_ms)
         self._forget(at_ms)
         self._share()

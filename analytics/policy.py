@@ -50,6 +50,9 @@ __all__ = [
 
 _KNOBS: Mapping[str, dict[str, Knob]] = {section: knobs(kind) for section, kind in SECTIONS.items()}
 
+MAX_VIEWS = 200_000
+"""Views that are cached: producers name scopes."""
+
 V = TypeVar("V")
 
 
@@ -166,7 +169,13 @@ class PolicyBook:
                 if freeze.frozen:
                     reasons.add(freeze.reason or policy.writer)
             found = self._frozen[scope] = tuple(sorted(reasons))
+            self._make_room()
         return found
+
+    def _make_room(self) -> None:
+        if len(self._views) + len(self._frozen) > MAX_VIEWS:
+            self._views.clear()
+            self._frozen.clear()
 
     def _of(self, scope: str) -> list[Policy]:
         return [policy for policy in self._policies.values() if policy.scope in (scope, EVERY_SCOPE)]
@@ -178,6 +187,7 @@ class PolicyBook:
             held = [policy for policy in self._of(scope) if policy.section == section and not policy.deleted]
             held.sort(key=lambda policy: (policy.scope != EVERY_SCOPE, policy.at_ms, policy.writer))
             found = self._views[key] = _merged(default, held)
+            self._make_room()
         return found
 
 
