@@ -72,6 +72,10 @@ class AskedPanes:
         """The latest pane that is held; there must be one."""
         return max(self._held)
 
+    def after(self, pane: int) -> int | None:
+        """The first pane after one that is held; None where there is none."""
+        return min((held for held in self._held if held > pane), default=None)
+
     def add(self, asked: Asked) -> None:
         """Takes a message; where its pane is full, only that there was one."""
         count = sum(len(group.rows) for group in asked.groups) // ROW_BYTES

@@ -30,6 +30,7 @@ class TreeRecord(Record, frozen=True, array_like=True):
     last_timer_ms: int
     next_timer_ms: int | None
     next_delta: int
+    newest_ms: int = 0
 
 
 class PrefixTree:
@@ -50,6 +51,7 @@ class PrefixTree:
         self._last_timer_ms = 0
         self._next_timer_ms: int | None = None
         self._next_delta = 0
+        self._newest_ms = 0
         self._restore()
 
     @property
@@ -94,13 +96,16 @@ class PrefixTree:
         self._open.clear()
         self._last_timer_ms = at_ms
         again = any(pool.published for pool in self._pools.values())
-        self._next_timer_ms = (at_ms // self._slide_ms + 1) * self._slide_ms if again else None
-        record = TreeRecord(1, self._scope, self._last_timer_ms, self._next_timer_ms, self._next_delta)
+        # Where a straggler woke the tree in the past, the slides from there to the newest one are not gone through.
+        after_ms = max(at_ms, self._newest_ms - 1)
+        self._next_timer_ms = (after_ms // self._slide_ms + 1) * self._slide_ms if again else None
+        record = TreeRecord(1, self._scope, self._last_timer_ms, self._next_timer_ms, self._next_delta, self._newest_ms)
         self._store.put("t", pack(record))
         return published
 
     def _add(self, delta: PrefixDelta) -> None:
         self._scope = delta.scope
+        self._newest_ms = max(self._newest_ms, delta.at_ms)
         pool = self._pools.get(delta.pool)
         if pool is None:
             pool = self._pools[delta.pool] = PrefixPool(self._config, delta.pool, self._store)
@@ -144,7 +149,7 @@ class PrefixTree:
             tree = unpack(blob, TreeRecord)
             self._scope = tree.scope
             self._last_timer_ms, self._next_timer_ms = tree.last_timer_ms, tree.next_timer_ms
-            self._next_delta = tree.next_delta
+            self._next_delta, self._newest_ms = tree.next_delta, tree.newest_ms
         for key, blob in sorted(parts.get("d", [])):
             self._next_delta = int(key[1:]) + 1
             self._open.append(key)

@@ -129,8 +129,9 @@ class ScopeFocus:
         found = self._judge(inside, pane) if loud else []
         if not loud:
             self._windows.clear()
-        # A quiet scope sleeps until something is asked for again, or all that it holds has left.
-        again = pane + 1 if loud or self._asked.newest > pane else self._asked.newest + crowd.panes
+        # A quiet scope sleeps until the next pane with requests, or until all that it holds has left.
+        later = self._asked.after(pane)
+        again = pane + 1 if loud else self._asked.newest + crowd.panes if later is None else later
         self._stands(StandRecord(1, stand.scope, stand.first, pane, self._end_ms(again)))
         return found
 
