@@ -19,6 +19,9 @@ from analytics.running_entropy import Integers
 AskedDimension = Literal["query", "template", "adapter"]
 ASKED_DIMENSIONS: tuple[AskedDimension, ...] = ("query", "template", "adapter")
 
+_NAMED: tuple[AskedDimension, ...] = ("template", "adapter")
+"""Those of which a request may have no key."""
+
 _ROW = np.dtype([("at_ms", ">i8"), ("identity", ">i8"), ("user", ">i8"), ("query", "V16")])
 _HALVES = np.dtype([("rest", "V24"), ("high", ">i8"), ("low", ">i8")])
 _ODD = np.int64(0x1E3779B97F4A7C15)
@@ -62,6 +65,7 @@ class AskedPanes:
         self._store = store
         self._held: dict[int, dict[int, Asked]] = {}
         self._events: dict[int, int] = {}
+        self._names: dict[int, set[tuple[AskedDimension, str]]] = {}
         self._serial = 0
 
     def __bool__(self) -> bool:
@@ -103,7 +107,10 @@ class AskedPanes:
 
     def several(self, dimension: AskedDimension, panes: Iterable[int]) -> bool:
         """Whether requests of these panes have two keys or more in a dimension; of queries that is taken as so."""
-        return dimension == "query" or len({_name(group, dimension) for group in self._groups(panes)} - {""}) > 1
+        if dimension == "query":
+            return True
+        names = {name for pane in panes for kind, name in self._names[pane] if kind == dimension}
+        return len(names) > 1
 
     def pools(self, panes: Iterable[int]) -> list[str]:
         """The pools that these panes' requests went to, in order."""
@@ -135,7 +142,7 @@ class AskedPanes:
         for pane in [pane for pane in self._held if pane < before]:
             for serial in self._held.pop(pane):
                 self._store.remove(_key(pane, serial))
-            del self._events[pane]
+            del self._events[pane], self._names[pane]
 
     def restore(self, blob: bytes) -> None:
         """Takes back one message."""
@@ -147,6 +154,9 @@ class AskedPanes:
         self._held.setdefault(asked.pane, {})[serial] = asked
         count = sum(len(group.rows) for group in asked.groups) // ROW_BYTES
         self._events[asked.pane] = self._events.get(asked.pane, 0) + count
+        names = self._names.setdefault(asked.pane, set())
+        for group in asked.groups:
+            names.update((kind, name) for kind in _NAMED if (name := _name(group, kind)))
 
     def _groups(self, panes: Iterable[int]) -> list[AskedRows]:
         return [group for pane in panes for asked in self._held[pane].values() for group in asked.groups]

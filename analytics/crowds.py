@@ -61,8 +61,10 @@ class CrowdWatch:
         fired: list[bytes] = []
         for scope, dimension in self._window.places():
             settings = policy.focus(scope)
+            if not settings.enabled or settings.tuned:
+                continue
             history = self._window.history(scope, dimension, minute)
-            if not settings.enabled or settings.tuned or not history:
+            if not history:
                 continue
             entropies = [each.entropy_bits for each in history]
             seconds = self._window.minute_ms / 1000
