@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from analytics.after import needs
 from analytics.budget import Budget
 from analytics.envelopes import Candidate, Root, Tag, seal
 from analytics.experiments import ALWAYS, assign
@@ -13,6 +15,7 @@ from analytics.memory import TargetMemory
 from analytics.policy import PolicyBook
 from analytics.pools import envelope_key
 from analytics.prefix_nodes import HASH_BYTES
+from analytics.statements import TAKEN_AWAY
 from analytics.worth import Worth
 from schemas import Benefit, Cost, Prefix, Reason, Render, Replicas, Segment, Target, WarmupCommand, encode
 from schemas.canonical import command_id
@@ -189,12 +192,13 @@ class Issuer:
         """The envelope of a paid draft's command; its evidence also tells what was paid from."""
         assignment = ALWAYS if draft.exempt else assign(draft.unit, at_ms, policy.experiment(draft.scope))
         worth = draft.worth
+        target = prefix_target(*draft.source) if isinstance(draft.source, tuple) else draft.source
         command = WarmupCommand(
             command_id=self._id(draft),
             scope=draft.scope,
             tenant=draft.scope,
             pool=self._pool,
-            target=prefix_target(*draft.source) if isinstance(draft.source, tuple) else draft.source,
+            target=target,
             target_key=draft.key,
             action=draft.action,
             # msgspec leaves a default out by identity: equal commands must have equal bytes.
@@ -206,6 +210,7 @@ class Issuer:
             issued_at_ms=at_ms,
             not_before_ms=at_ms,
             expires_at_ms=at_ms + draft.life_ms,
+            after=() if draft.action in TAKEN_AWAY else self._under_way(draft.scope, needs(target, draft.names), at_ms),
             cost=Cost(bytes=draft.bytes, tokens=draft.tokens, seconds=worth.saved_ms / 1000),
             benefit=Benefit(
                 p_asked=worth.p_asked, p_absent=worth.p_absent, saved_ms=worth.saved_ms, reward=worth.reward
@@ -229,6 +234,11 @@ class Issuer:
 
     def _rests(self, draft: Draft, at_ms: int) -> bool:
         return draft.of_traffic and self._memory.rests.until_ms(draft.scope) > at_ms
+
+    def _under_way(self, scope: str, keys: Iterable[str], at_ms: int) -> tuple[str, ...]:
+        """Live commands of a scope's targets."""
+        targets = [self._memory.get(scope, key) for key in keys]
+        return tuple(target.command_id for target in targets if target is not None and target.live(at_ms))
 
     def _id(self, draft: Draft) -> str:
         return command_id(

@@ -107,7 +107,7 @@ def free_at(target: Target, missing: int, terms: Terms, pool: PoolNow) -> int:
     """
     at_ms = pool.at_ms
     free_ms = at_ms
-    if not missing:
+    if not missing or len(pool.ready.names) - missing >= terms.copies:
         free_ms = _lapse_ms(target, terms, pool)
     if target.bucket >= terms.bucket:
         free_ms = max(free_ms, (target.bucket + 1) * terms.repeat_ms)
@@ -121,13 +121,16 @@ def look_at(
 ) -> tuple[Offer | None, int]:
     """Looks at one hot prefix.
 
+    Each copy earns its marginal worth: a request meets one replica, so a copy saves what the replica's share of the
+    requests would miss there.
+
     Returns:
         the offer, unless the prefix is live, resident or not worth it; and when a later look may find something else.
     """
     key, ready = columns.keys[place], pool.ready
     target = memory.get(scope, key)
     missing, attempt, lapse_ms = ready.names, 1, NEVER_MS
-    replicas = len(missing)
+    replicas, wanted = len(missing), min(len(missing), terms.copies)
     if target is not None:
         missing = target.missing(ready, terms.soon_ms)
         if len(missing) < replicas:
@@ -136,12 +139,13 @@ def look_at(
         if free_ms > pool.at_ms:
             return None, min(lapse_ms, free_ms)
         attempt = target.next_attempt(terms.bucket, pool.at_ms)
+        wanted = min(len(missing), terms.copies - (replicas - len(missing)))
     rate, p_asked, tokens = float(columns.rates[place]), float(columns.p_asked[place]), float(columns.tokens[place])
-    absent = p_absent(replicas - len(missing), len(missing), p_absent_prior(rate, replicas, terms.stay_ms))
+    absent = p_absent(replicas - wanted, wanted, p_absent_prior(rate, replicas, terms.stay_ms))
     saved_ms = p_asked * absent * pool.ms_per_token
     if saved_ms * tokens < terms.min_saved_ms:
         return None, lapse_ms
-    return Offer(terms.qos_rank, -saved_ms / min(terms.copies, len(missing)), scope, key, missing, attempt), lapse_ms
+    return Offer(terms.qos_rank, -saved_ms / wanted, scope, key, missing, attempt), lapse_ms
 
 
 def _lapse_ms(target: Target, terms: Terms, pool: PoolNow) -> int:

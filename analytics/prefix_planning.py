@@ -9,6 +9,7 @@ import msgspec
 
 from analytics.budget import shares
 from analytics.commands import NEVER_MS, Allowance, Draft, Offer
+from analytics.copies import spread
 from analytics.envelopes import Candidates, Root
 from analytics.memory import TargetMemory
 from analytics.plan_config import PlanConfig
@@ -208,14 +209,15 @@ class PrefixPlanner:
         scope, plan = offer.scope, policy.plan(offer.scope)
         candidate, root, tokens = self._hot[scope][offer.key]
         replicas, missing = len(ready.names), len(offer.missing)
-        names = offer.missing[: plan.copies]
+        lost = trigger == TRIGGER_LOST
+        names = offer.missing if lost else spread(offer.missing, plan.copies - (replicas - missing), offer.key)
         stay_ms = self._config.scaled(plan.prefix_resident_ms)
         repeat_ms = self._config.scaled(plan.prefix_repeat_ms)
         # A replica that has just said so is known to lack it; of the others only natural traffic can have warmed it.
-        prior = 1.0 if trigger == TRIGGER_LOST else p_absent_prior(candidate.rate_per_s, replicas, stay_ms)
+        prior = 1.0 if lost else p_absent_prior(candidate.rate_per_s, replicas, stay_ms)
         worth = Worth(
             p_asked=candidate.p_asked,
-            p_absent=p_absent(replicas - missing, missing, prior),
+            p_absent=p_absent(replicas - len(names), len(names), prior),
             saved_ms=tokens / prefill_per_s(policy.budget(), self._config) * 1000,
             cost=float(tokens * len(names)),
         )

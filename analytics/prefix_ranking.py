@@ -90,8 +90,10 @@ class Ranking:
         tokens = np.concatenate([look.columns.tokens for look in looks])
         absent = np.exp(-np.concatenate([look.columns.rates for look in looks]) * mean_life_s[numbers])
         hits_ms = np.concatenate([look.columns.p_asked for look in looks]) * absent * pool.ms_per_token
-        self._bounds = hits_ms / copies[numbers] * _ROUNDING
-        worth = (hits_ms * tokens >= least_ms[numbers]) & (tokens >= pool.ready.block_tokens)
+        self._bounds = hits_ms / replicas * _ROUNDING
+        worth = (hits_ms * tokens * copies[numbers] >= least_ms[numbers] * replicas) & (
+            tokens >= pool.ready.block_tokens
+        )
         for start, look in zip(self._starts, looks, strict=False):
             if look.ended:
                 over = np.array([root in look.ended for root in look.columns.roots], dtype=bool)

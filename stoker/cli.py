@@ -20,6 +20,7 @@ GROUPS = (
     "executor",
     "replay",
     "gain",
+    "size",
     "rule",
     "export",
     "explain",

@@ -30,6 +30,7 @@ from analytics.policy import PolicyBook
 from analytics.stores import MemoryMapStore
 from schemas import (
     EVERY_SCOPE,
+    Announcement,
     Focus,
     OutcomeReason,
     Pattern,
@@ -318,12 +319,58 @@ def test_only_replicas_that_lack_it_are_named_and_a_new_incarnation_lacks_everyt
     assert again[0].replicas.names == ("r2",)
 
 
-def test_copies_policy_bounds_the_replicas():
-    drive = Drive(policy=book(plan={"copies": 1}))
-    ready(drive, "r1", "r2", "r3")
-    drive.hear(hot(candidate("a")))
-    (command,) = drive.run()
-    assert (command.replicas.max, command.replicas.names) == (1, ("r1",))
+def test_copies_policy_bounds_the_replicas_that_hold_it_and_spreads_targets_over_them():
+    drive = Drive(policy=book(plan={"copies": 2}))
+    replicas = ("r1", "r2", "r3", "r4")
+    ready(drive, *replicas)
+    drive.hear(hot(*(candidate(f"c{i}") for i in range(12))))
+    commands = drive.run(TICK, replicas)
+    assert {(command.replicas.max, len(command.replicas.names)) for command in commands} == {(2, 2)}
+    assert {name for command in commands for name in command.replicas.names} == set(replicas)
+    for command in commands:
+        for replica in command.replicas.names:
+            drive.control(outcome(command, replica, drive.now))
+    for _ in range(7):
+        drive.hear(hot(*(candidate(f"c{i}") for i in range(12)), at=drive.now))
+        assert drive.run(10_000, replicas) == [], "two copies are enough while they last"
+
+
+def test_a_copy_is_worth_what_its_replica_would_miss():
+    worth = {}
+    for copies in (1, 2, 9):
+        drive = Drive(policy=book(plan={"copies": copies}))
+        ready(drive, "r1", "r2")
+        drive.hear(hot(candidate("a", tokens=1_000)))
+        (command,) = drive.run()
+        worth[copies] = command
+    densities = [command.reason.evidence["worth_density"] for command in worth.values()]
+    assert densities == pytest.approx([densities[0]] * 3)
+    assert worth[1].benefit.p_absent == pytest.approx(worth[2].benefit.p_absent / 2)
+
+
+def test_a_command_names_what_is_under_way_that_it_needs():
+    drive = Drive()
+    ready(drive, "r1")
+    change = Announcement(
+        announcement_id="a" * 32,
+        scope="s",
+        pool="p",
+        kind="adapter",
+        name="lora",
+        version="2",
+        source="adapters/lora-2",
+        at_ms=T0 + 30_000,
+        announced_at_ms=T0,
+    )
+    drive.control(change)
+    drive.hear(hot(candidate("a"), candidate("b"), root=Root("m", "lora@2", "", "", "")))
+    commands = drive.run(TICK, ["r1"])
+    (load,) = [command for command in commands if command.target_key == "adapter:lora@2"]
+    assert load.after == ()
+    assert [command.after for command in commands if command is not load] == [(load.command_id,)] * 2
+    drive.control(outcome(load, "r1", drive.now))
+    drive.hear(hot(candidate("c"), root=Root("m", "lora@2", "", "", ""), at=drive.now))
+    assert [command.after for command in drive.run(TICK, ["r1"])] == [()]
 
 
 def test_stale_sleeping_and_lost_replicas_are_not_warmed():
