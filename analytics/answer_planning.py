@@ -19,6 +19,7 @@ from analytics.plan_config import PlanConfig
 from analytics.policy import PlanPolicy, PolicyBook, ScorePolicy
 from analytics.records import Section, pack, path, unpack
 from analytics.reward_book import RewardBook
+from analytics.reward_posterior import Posterior
 from analytics.scoring import DemandQueue, alpha_of, compute_dynamic_score
 from analytics.worth import Worth
 from schemas import Announcement, OutcomeReason, Response, WarmupOutcome
@@ -198,6 +199,9 @@ class AnswerPlanner:
     def _bad(self, record: AnswerRecord, answer: KnownAnswer, score: ScorePolicy) -> bool:
         """Whether an answer was judged often enough, and badly."""
         earned = self._rewards.of(record.scope).get(record.query)
+        if score.rule == "tuned":
+            judged = earned is not None and earned.evidence_of(answer.response).weight > 0
+            return judged and self._posterior(record, answer).mean < score.reward_floor
         mean, count = earned.of_answer(answer.response) if earned is not None else (0.0, 0)
         return count >= score.judgements and mean < score.reward_floor
 
@@ -209,7 +213,10 @@ class AnswerPlanner:
         good = []
         for answer in record.answers:
             mean, count = earned.of_answer(answer.response)
-            if count >= score.judgements and mean >= score.reward_floor:
+            enough = count >= score.judgements
+            if score.rule == "tuned":
+                mean, enough = self._posterior(record, answer).lower(), count > 0
+            if enough and mean >= score.reward_floor:
                 good.append((answer.response == record.serves, mean, count, answer.at_ms, answer.response, answer))
         return max(good, key=lambda each: each[:-1])[-1] if good else None
 
@@ -217,7 +224,12 @@ class AnswerPlanner:
         """The score with what this answer earned: what others to the same query did is no reason against it."""
         earned = self._rewards.of(record.scope)[record.query]
         share = self._queue.share(record.scope, record.query)
-        return compute_dynamic_score(earned.of_answer(answer.response)[0], share, 1.0, alpha_of(earned.domain, policy))
+        tuned = policy.rule == "tuned"
+        reward = self._posterior(record, answer).lower() if tuned else earned.of_answer(answer.response)[0]
+        return compute_dynamic_score(reward, share, 1.0, alpha_of(earned.domain, policy))
+
+    def _posterior(self, record: AnswerRecord, answer: KnownAnswer) -> Posterior:
+        return self._rewards.posterior(record.scope, record.query, answer.response)
 
     def _offer(self, record: AnswerRecord, kept: bool, at_ms: int, plan: PlanPolicy, value: float) -> Offer | None:
         """An offer, unless its command is under way or, for an entry to be `kept` as it is, not needed yet."""

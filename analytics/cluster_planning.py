@@ -43,6 +43,7 @@ class ClusterPlanner:
         self._embeddings = embeddings
         self._store = store
         self._told: dict[str, Clustered] = {}
+        self._alike: dict[str, dict[str, tuple[str, ...]]] = {}
         self._offered: dict[Place, _Member] = {}
 
     def __bool__(self) -> bool:
@@ -54,12 +55,20 @@ class ClusterPlanner:
         held = self._told.get(told.scope)
         if held is not None and told.at_ms < held.at_ms:
             return told.at_ms
+        self._alike.pop(told.scope, None)
         if told.clusters:
             self._told[told.scope] = told
             self._store.put(path(told.scope), body)
         elif held is not None:
             self._drop(told.scope)
         return told.at_ms
+
+    def alike(self, scope: str, query: str) -> tuple[str, ...]:
+        """The members of a query's group, itself among them; nothing where it is in none."""
+        if scope not in self._alike:
+            groups = self._told[scope].clusters if scope in self._told else ()
+            self._alike[scope] = {member: group.members for group in groups for member in group.members}
+        return self._alike[scope].get(query, ())
 
     def expire(self, at_ms: int) -> None:
         """Drops the groups that nobody stands for any more."""
@@ -127,4 +136,5 @@ class ClusterPlanner:
 
     def _drop(self, scope: str) -> None:
         del self._told[scope]
+        self._alike.pop(scope, None)
         self._store.remove(path(scope))

@@ -152,7 +152,7 @@ class EmbeddingPlanner:
             boost = policy.focus(scope).boost
             for query in self._queue.queries(scope):
                 record = known.get(query)
-                value = self._queue.score(scope, query, score) if record is not None else 0.0
+                value = self._queue.hope(scope, query, score) if record is not None else 0.0
                 if record is None or record.trigger == FIRST_SIGHT or value < score.drop_below:
                     continue
                 looked += 1

@@ -167,6 +167,8 @@ class Rewarded(Struct, frozen=True, array_like=True):
         total, total_count: of all judgements of the query.
         unnamed, unnamed_count: of those that name no answer, and so count for each.
         named, named_count: of those that name `response`.
+        total_weighted, total_quarters, and so on: the same rewards weighed by their sources, in millionths times
+            quarters, and the sum of the quarters.
     """
 
     scope: str
@@ -180,6 +182,12 @@ class Rewarded(Struct, frozen=True, array_like=True):
     unnamed_count: int
     named: int
     named_count: int
+    total_weighted: int = 0
+    total_quarters: int = 0
+    unnamed_weighted: int = 0
+    unnamed_quarters: int = 0
+    named_weighted: int = 0
+    named_quarters: int = 0
 
 
 class Answered(Struct, frozen=True, array_like=True):

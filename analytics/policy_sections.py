@@ -38,8 +38,14 @@ class FocusPolicy:
 
 @dataclass(frozen=True)
 class ScorePolicy:
-    """Section `score`: the dynamic score of a query (D6, spec)."""
+    """Section `score`: the dynamic score of a query (D6)."""
 
+    rule: str = knob(
+        "spec",
+        "spec: rewards count by their mean; tuned: by a posterior with weights by source and a prior from the cluster: "
+        "an answer is served by its lower bound, and `judgements` is not asked for.",
+        choices=("spec", "tuned"),
+    )
     decay_ms: int = knob(
         300_000,
         "Time after which an arrival counts 1/e.",

@@ -36,7 +36,7 @@ class RedisPlanner(Planner):
 
     def __init__(self, config: PlanConfig, pool: str, store: MapStore) -> None:
         super().__init__(config, pool, store)
-        self._rewards = RewardBook(config.max_judged, Section(store, "r"))
+        self._rewards = RewardBook(config.max_judged, Section(store, "r"), self._alike)
         self._queue = DemandQueue(Section(store, "q"), Section(store, "u"), self._rewards)
         self._embeddings = EmbeddingPlanner(config, self._memory, self._queue, Section(store, "k"))
         self._answers = AnswerPlanner(
@@ -78,6 +78,9 @@ class RedisPlanner(Planner):
 
     def _life_ms(self, policy: PolicyBook) -> int:
         return policy.plan(EVERY_SCOPE).embedding_life_ms
+
+    def _alike(self, scope: str, query: str) -> tuple[str, ...]:
+        return self._clusters.alike(scope, query)
 
     # What it hears
 

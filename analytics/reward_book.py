@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
 from analytics.envelopes import Rewarded
 from analytics.facts import MICRO
 from analytics.records import Record, Section, pack, path, unpack
+from analytics.reward_posterior import PRIOR, QUARTERS, Evidence, Posterior, posterior, prior_of
 
 MAX_NAMED = 8
 """Answers of one query whose own rewards are remembered; those that were judged last."""
@@ -23,6 +24,8 @@ class Earned(Record, frozen=True, array_like=True):
         total, total_count: rewards in millionths, and how many.
         unnamed, unnamed_count: of those that name no answer.
         named: hash, sum and count of each answer, the one that was judged last at the end.
+        weighted, unnamed_weighted, named_weighted: the same weighed by their sources, the sums in millionths times
+            quarters and the quarters.
     """
 
     scope: str
@@ -34,6 +37,9 @@ class Earned(Record, frozen=True, array_like=True):
     unnamed: int
     unnamed_count: int
     named: tuple[tuple[str, int, int], ...]
+    weighted: tuple[int, int] = (0, 0)
+    unnamed_weighted: tuple[int, int] = (0, 0)
+    named_weighted: tuple[tuple[str, int, int], ...] = ()
 
     @property
     def mean(self) -> float:
@@ -46,6 +52,20 @@ class Earned(Record, frozen=True, array_like=True):
         micro, count = micro + self.unnamed, count + self.unnamed_count
         return (micro / count / MICRO, count) if count else (0.0, 0)
 
+    @property
+    def evidence(self) -> Evidence:
+        """What all judgements of the query say together (D6, tuned)."""
+        return _evidence(self.weighted)
+
+    def evidence_of(self, response: str) -> Evidence:
+        """What is said of one answer: by judgements that name it, and by those that name none."""
+        own = next(((sum_, quarters) for name, sum_, quarters in self.named_weighted if name == response), (0, 0))
+        return _evidence(own).plus(_evidence(self.unnamed_weighted))
+
+
+def _evidence(weighted: tuple[int, int]) -> Evidence:
+    return Evidence(weighted[0] / MICRO / QUARTERS, weighted[1] / QUARTERS)
+
 
 _NOTHING: Mapping[str, Earned] = MappingProxyType({})
 
@@ -55,10 +75,14 @@ class RewardBook:
 
     Args:
         max_judged: beyond it the queries that were judged longest ago are forgotten, a tenth at once.
+        alike: the queries that are in one cluster with a query of a scope; None where there are no clusters.
     """
 
-    def __init__(self, max_judged: int, store: Section) -> None:
+    def __init__(
+        self, max_judged: int, store: Section, alike: Callable[[str, str], Collection[str]] | None = None
+    ) -> None:
         self._max_judged = max_judged
+        self._alike = alike
         self._store = store
         self._scopes: dict[str, dict[str, Earned]] = {}
 
@@ -69,9 +93,11 @@ class RewardBook:
         """Takes what a shard says; a shard has the whole of each of its queries."""
         before = self.of(rewarded.scope).get(rewarded.query)
         named = before.named if before is not None else ()
+        named_weighted = before.named_weighted if before is not None else ()
         if rewarded.response and rewarded.named_count:
-            others = [each for each in named if each[0] != rewarded.response][1 - MAX_NAMED :]
-            named = (*others, (rewarded.response, rewarded.named, rewarded.named_count))
+            name = rewarded.response
+            named = _renewed(named, (name, rewarded.named, rewarded.named_count))
+            named_weighted = _renewed(named_weighted, (name, rewarded.named_weighted, rewarded.named_quarters))
         earned = Earned(
             1,
             rewarded.scope,
@@ -83,6 +109,9 @@ class RewardBook:
             rewarded.unnamed,
             rewarded.unnamed_count,
             named,
+            (rewarded.total_weighted, rewarded.total_quarters),
+            (rewarded.unnamed_weighted, rewarded.unnamed_quarters),
+            named_weighted,
         )
         self._scopes.setdefault(rewarded.scope, {})[rewarded.query] = earned
         self._store.put(path(rewarded.scope, rewarded.query), pack(earned))
@@ -91,6 +120,15 @@ class RewardBook:
     def of(self, scope: str) -> Mapping[str, Earned]:
         """The judged queries of a scope."""
         return self._scopes.get(scope, _NOTHING)
+
+    def posterior(self, scope: str, query: str, response: str | None = None) -> Posterior:
+        """What a query, or one of its answers, is worth by its judgements and by those of its cluster (D6, tuned)."""
+        earned = self.of(scope).get(query)
+        if earned is None:
+            evidence = Evidence()
+        else:
+            evidence = earned.evidence if response is None else earned.evidence_of(response)
+        return posterior(evidence, self._prior(scope, query))
 
     def expire(self, at_ms: int, life_ms: int) -> None:
         """Forgets what was judged too long ago, and what is beyond the bound."""
@@ -104,7 +142,18 @@ class RewardBook:
                 del self._scopes[scope]
             self._store.remove(path(scope, query))
 
+    def _prior(self, scope: str, query: str) -> Posterior:
+        judged = self.of(scope)
+        others = self._alike(scope, query) if self._alike is not None and judged else ()
+        known = [judged[other].evidence for other in others if other != query and other in judged]
+        return prior_of(known) if known else PRIOR
+
     def restore(self, blob: bytes) -> None:
         """Takes back one judged query."""
         earned = unpack(blob, Earned)
         self._scopes.setdefault(earned.scope, {})[earned.query] = earned
+
+
+def _renewed(named: tuple[tuple[str, int, int], ...], last: tuple[str, int, int]) -> tuple[tuple[str, int, int], ...]:
+    """The answers that are remembered after one more judgement, that one at the end."""
+    return (*[each for each in named if each[0] != last[0]][1 - MAX_NAMED :], last)

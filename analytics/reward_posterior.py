@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -19,6 +18,9 @@ SOURCE_WEIGHTS: Mapping[str, float] = MappingProxyType(
     {"reward_model": 1.0, "judge": 1.0, "adopted": 1.0, "conversion": 1.0, "click": 0.25, "dwell": 0.25}
 )
 """What one judgement of a source counts. Who clicks or stays had not seen another answer: that says least."""
+
+QUARTERS = 4
+"""Weights are whole quarters, so that sums of them do not depend on the order of addition."""
 
 PRIOR_MEAN = 0.5
 PRIOR_WEIGHT = 2.0
@@ -38,13 +40,8 @@ class Evidence(NamedTuple):
         """Both together."""
         return Evidence(self.reward + other.reward, self.weight + other.weight)
 
-    def minus(self, other: Evidence) -> Evidence:
-        """Without a part of it; what rounding would make negative is nothing."""
-        return Evidence(max(0.0, self.reward - other.reward), max(0.0, self.weight - other.weight))
 
-
-@dataclass(frozen=True)
-class Posterior:
+class Posterior(NamedTuple):
     """Mean of what is judged, in [0, 1], and how sure that is.
 
     Attributes:

@@ -1,22 +1,33 @@
-"""What a shard knows of one query: its answers, what they earned, and the rewards that wait for an answer."""
+"""What a shard knows of one query: its answers, what they earned, and the rewards that wait for an answer.
+
+Sums are whole numbers, rewards in millionths and weights of their sources in quarters, so that taking one away leaves
+what was there before.
+"""
 
 from __future__ import annotations
 
+from analytics.facts import SOURCES
 from analytics.reward_entries import Answering, Judging
+from analytics.reward_posterior import QUARTERS, SOURCE_WEIGHTS
+
+_QUARTERS = tuple(round(SOURCE_WEIGHTS[source] * QUARTERS) for source in SOURCES)
 
 
 class RewardSum:
-    """Rewards in millionths, and how many."""
+    """Rewards in millionths and how many; and the same weighed by their sources, in quarters."""
 
-    __slots__ = ("count", "micro")
+    __slots__ = ("count", "micro", "quarters", "weighted")
 
     def __init__(self) -> None:
-        self.micro = self.count = 0
+        self.micro = self.count = self.weighted = self.quarters = 0
 
-    def add(self, micro: int, times: int) -> None:
+    def add(self, reward: Judging, times: int) -> None:
         """Adds a reward, or takes one away where `times` is -1."""
-        self.micro += times * micro
+        quarters = times * _QUARTERS[reward.source]
+        self.micro += times * reward.micro
         self.count += times
+        self.weighted += quarters * reward.micro
+        self.quarters += quarters
 
 
 class JudgedQuery:
@@ -62,11 +73,11 @@ class JudgedQuery:
 
     def add(self, reward: Judging, times: int = 1) -> None:
         """Counts a reward, or takes it out of the sums where `times` is -1."""
-        self.total.add(reward.micro, times)
+        self.total.add(reward, times)
         if not reward.response:
-            self.unnamed.add(reward.micro, times)
+            self.unnamed.add(reward, times)
             return
         named = self.named.setdefault(reward.response, RewardSum())
-        named.add(reward.micro, times)
+        named.add(reward, times)
         if not named.count:
             del self.named[reward.response]

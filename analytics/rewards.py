@@ -300,6 +300,12 @@ class RewardJoin:
             unnamed_count=held.unnamed.count,
             named=named.micro,
             named_count=named.count,
+            total_weighted=held.total.weighted,
+            total_quarters=held.total.quarters,
+            unnamed_weighted=held.unnamed.weighted,
+            unnamed_quarters=held.unnamed.quarters,
+            named_weighted=named.weighted,
+            named_quarters=named.quarters,
         )
         return [
             *(envelope for answer in answers for envelope in _served(held, answer)),

@@ -1,4 +1,7 @@
-"""The dynamic score of a query (D6, reference rule): what it earned and how often it is asked, in [0, 1].
+"""The dynamic score of a query (D6): what it earned and how often it is asked, in [0, 1].
+
+The reference rule takes the mean of its rewards. By `rule = "tuned"` it is the mean of a posterior, which a few
+judgements move little and those of its cluster move too; demand is the same by both.
 
 A query that nobody judged scores by demand alone. Weighing it as if it had earned nothing would cap its score at
 1 - alpha = 0.3, so that a deployment without a reward model would drop nearly everything: no judgement is no bad one.
@@ -42,17 +45,24 @@ def alpha_of(domain: str, policy: ScorePolicy = SPEC) -> float:
     >>> alpha_of("E-Commerce"), alpha_of("news"), alpha_of("")
     (0.85, 0.6, 0.7)
     """
+    if not domain:
+        return policy.alpha
     word = "".join(filter(str.isalnum, domain.lower()))
     if word == "ecommerce":
         return policy.alpha_ecommerce
     return policy.alpha_news if word == "news" else policy.alpha
 
 
-def score_of(share: float, earned: Earned | None, policy: ScorePolicy = SPEC) -> float:
-    """The score of a query whose demand is `share` of the 99th percentile, with what it earned, if it was judged."""
+def score_of(share: float, earned: Earned | None, policy: ScorePolicy = SPEC, reward: float | None = None) -> float:
+    """The score of a query whose demand is `share` of the 99th percentile, with what it earned, if it was judged.
+
+    Args:
+        reward: what it is worth, where that is not the mean of its rewards.
+    """
     if earned is None:
         return compute_dynamic_score(None, share, 1.0)
-    return compute_dynamic_score(earned.mean, share, 1.0, alpha_of(earned.domain, policy))
+    worth = earned.mean if reward is None else reward
+    return compute_dynamic_score(worth, share, 1.0, alpha_of(earned.domain, policy))
 
 
 def percentile_99(values: list[float]) -> float:
@@ -185,7 +195,13 @@ class DemandQueue:
 
     def score(self, scope: str, query: str, policy: ScorePolicy = SPEC) -> float:
         """The score; 0 of a query that is not in the queue and was not judged."""
-        return score_of(self.share(scope, query), self.earned(scope, query), policy)
+        earned = self.earned(scope, query)
+        return score_of(self.share(scope, query), earned, policy, self._worth(earned, policy))
+
+    def hope(self, scope: str, query: str, policy: ScorePolicy = SPEC) -> float:
+        """The score that a warm-up is tried for: by rule tuned that of the most that the query may be worth."""
+        earned = self.earned(scope, query)
+        return score_of(self.share(scope, query), earned, policy, self._worth(earned, policy, hopeful=True))
 
     def earned(self, scope: str, query: str) -> Earned | None:
         """What a query earned; None where nobody judged it."""
@@ -193,15 +209,15 @@ class DemandQueue:
 
     def judged(self, earned: Earned, at_ms: int, policy: ScorePolicy = SPEC) -> Score:
         """The insight that tells what a judgement has made of a query's score."""
-        share = self.share(earned.scope, earned.query)
+        share, worth = self.share(earned.scope, earned.query), self._worth(earned, policy)
         return Score(
             scope=earned.scope,
             query_sha256=earned.query,
-            rule="spec",
+            rule=policy.rule,
             at_ms=at_ms,
             reward_at_ms=earned.at_ms,
-            score=score_of(share, earned, policy),
-            reward=earned.mean,
+            score=score_of(share, earned, policy, worth),
+            reward=earned.mean if worth is None else worth,
             demand=share,
             alpha=alpha_of(earned.domain, policy),
             rewards=earned.total_count,
@@ -226,7 +242,7 @@ class DemandQueue:
         levels = queue.levels
         earned = {} if self._rewards is None else self._rewards.of(scope)
         scores = {
-            query: score_of(math.exp(min(0.0, levels[query] - p99)), each, policy)
+            query: score_of(math.exp(min(0.0, levels[query] - p99)), each, policy, self._worth(each, policy))
             for query, each in earned.items()
             if query in levels
         }
@@ -244,6 +260,13 @@ class DemandQueue:
         )
         kept = {query for *_, query in heapq.nsmallest(keep, ranked)}
         return [query for query in levels if query not in kept]
+
+    def _worth(self, earned: Earned | None, policy: ScorePolicy, hopeful: bool = False) -> float | None:
+        """What a judged query is worth by rule tuned; None by the reference rule, which takes the mean."""
+        if earned is None or self._rewards is None or policy.rule == "spec":
+            return None
+        found = self._rewards.posterior(earned.scope, earned.query)
+        return found.upper() if hopeful else found.mean
 
     def _rebase(self, scope: str, queue: _Queue, mean_life_ms: int, at_ms: int) -> None:
         """Fades at another speed from a time on: every level is written as the one that stands for its demand then."""

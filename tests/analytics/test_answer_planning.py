@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analytics.clustered import Clustered, LiveCluster
 from analytics.envelopes import Answered, Rewarded, Tag, body_of, seal, tag_of
 from analytics.plan_config import PlanConfig
 from analytics.planners import planner_of
@@ -74,7 +75,8 @@ class Drive:
     def reward(self, share: float, count: int = 1, name: str = "x", scope: str = "s", domain: str = "", lag: int = 0):
         micro = round(share * 1_000_000) * count
         response = query_sha256(name)
-        told = Rewarded(scope, QUERY, response, domain, self.now, micro, count, 0, 0, micro, count)
+        counted, weighed = (micro, count, 0, 0, micro, count), (4 * micro, 4 * count, 0, 0, 4 * micro, 4 * count)
+        told = Rewarded(scope, QUERY, response, domain, self.now, *counted, *weighed)
         return self.hear(seal(Tag.REWARDED, REDIS, told), lag)
 
     def responses(self, commands: list[WarmupCommand]) -> list[WarmupCommand]:
@@ -145,6 +147,43 @@ def test_a_well_rewarded_answer_of_a_hot_query_becomes_a_response_command_that_t
     assert command.reason.trigger == "rewarded_answer"
     assert command.reason.evidence["judgements"] == 1
     assert drive.states[-1].evidence["answers_known"] == 1
+
+
+def test_by_the_tuned_rule_one_good_reward_is_no_proof_and_more_of_them_are():
+    drive = Drive(book(score={"rule": "tuned"}))
+    drive.demand()
+    drive.vector()
+    drive.answer()
+    drive.reward(1.0)
+    assert drive.responses(drive.run(20_000)) == []
+    assert (drive.scores[-1].rule, drive.scores[-1].reward) == ("tuned", pytest.approx(2 / 3))
+    drive.reward(1.0, 6)
+    (command,) = drive.responses(drive.run(20_000))
+    assert (command.action, command.benefit.reward) == ("warm", 1.0)
+    drive.reward(0.5, 12)
+    assert drive.responses(drive.run(20_000)) == []  # not so good as to be put there, not so bad as to be taken out
+    (gone,) = drive.responses(drive.reward(0.4, 20))
+    assert gone.action == "invalidate"
+
+
+def test_by_the_tuned_rule_what_like_queries_earned_speaks_for_an_answer_until_it_is_judged_itself():
+    drive = Drive(book(score={"rule": "tuned"}))
+    drive.demand()
+    drive.vector()
+    drive.answer()
+    others = [query_sha256(f"{number} resets") for number in range(5)]
+    for other in others:
+        earned = (5_000_000, 5, 5_000_000, 5, 0, 0)
+        weighed = (20_000_000, 20, 20_000_000, 20, 0, 0)
+        drive.hear(seal(Tag.REWARDED, REDIS, Rewarded("s", other, "", "", drive.now, *earned, *weighed)))
+    group = LiveCluster("c" * 32, (QUERY, *others), 6, 60.0, 0.0, 0.2)
+    drive.hear(seal(Tag.CLUSTERED, REDIS, Clustered("s", drive.now, drive.now + 600_000, "f" * 32, (group,))))
+    drive.rebuild()
+    drive.reward(0.9)
+    (command,) = drive.responses(drive.run(20_000))
+    assert command.action == "warm"
+    (gone,) = drive.responses(drive.reward(0.1, 8))
+    assert gone.action == "invalidate"
 
 
 @pytest.mark.parametrize("lacking", ["demand", "vector", "answer", "reward"])

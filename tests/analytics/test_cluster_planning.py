@@ -50,6 +50,19 @@ def test_members_of_a_massive_group_that_are_embedded_become_commands_that_say_w
     assert drive.run(30_000) == []
 
 
+def test_like_queries_are_those_of_the_last_groups_of_the_same_scope():
+    drive = quiet()
+    alike = drive.planner._clusters.alike
+    assert alike("s", name("a")) == ()
+    drive.hear(clustered(group("a", "b"), group("c", "d", cluster_id="d" * 32)))
+    assert alike("s", name("b")) == (name("a"), name("b"))
+    assert alike("other", name("b")) == ()
+    drive.hear(clustered(group("b", "c"), at=T0 + 1))
+    assert (alike("s", name("a")), alike("s", name("c"))) == ((), (name("b"), name("c")))
+    drive.hear(clustered(at=T0 + 2))
+    assert alike("s", name("c")) == ()
+
+
 @pytest.mark.parametrize(
     ("mass", "growth", "warmed"), [(60, -0.5, True), (12, 0.6, True), (12, 0.2, False), (6, 5.0, False)]
 )

@@ -74,7 +74,8 @@ def test_a_reward_after_its_request_is_told_at_once_with_the_answer_that_it_judg
     answer, earned = shard.hear(reward(START_MS + 700, 1, answer="x", share=0.9))
     response = query("x").hex()
     assert answer == Answered("a", query("q").hex(), response, response, "m", "lora@2", "t", "", START_MS)
-    assert earned == Rewarded("a", query("q").hex(), response, "news", START_MS + 700, 900_000, 1, 0, 0, 900_000, 1)
+    counted, weighed = (900_000, 1, 0, 0, 900_000, 1), (3_600_000, 4, 0, 0, 3_600_000, 4)
+    assert earned == Rewarded("a", query("q").hex(), response, "news", START_MS + 700, *counted, *weighed)
 
 
 def test_a_reward_before_its_request_waits_and_is_told_when_the_answer_comes():

@@ -192,6 +192,39 @@ def test_rewards_are_forgotten_with_age_and_beyond_the_bound():
     assert not store.records
 
 
+def test_by_the_tuned_rule_few_rewards_move_the_score_little_and_those_of_clicks_least():
+    tuned = ScorePolicy(rule="tuned")
+    held, book = judged_queue(a=4.0, b=4.0, c=4.0)
+    for query, quarters, count in (("a", 4, 1), ("b", 40, 10), ("c", 1, 1)):
+        micro = 1_000_000 * count
+        weighed = (quarters * 1_000_000, quarters) * 2
+        book.take(Rewarded("s", query, "", "", T0, micro, count, micro, count, 0, 0, *weighed))
+    once, often, click = (held.score("s", query, tuned) for query in "abc")
+    assert (once, often, click) == pytest.approx([0.3 + 0.7 * mean for mean in (2 / 3, 11 / 12, 1.25 / 2.25)])
+    assert held.score("s", "c") == 1.0  # the reference rule takes a click for a proof
+    assert once < held.hope("s", "a", tuned) < 1.0
+    assert held.hope("s", "a") == held.score("s", "a") == 1.0
+    insight = held.judged(book.of("s")["a"], T0, tuned)
+    assert (insight.rule, insight.reward, insight.score) == ("tuned", pytest.approx(2 / 3), pytest.approx(once))
+
+
+def test_by_the_tuned_rule_the_mean_decides_who_leaves_the_queue():
+    held, book = judged_queue(top=4.0, blamed=0.8)
+    book.take(Rewarded("s", "blamed", "", "", T0, 0, 1, 0, 1, 0, 0, 0, 4, 0, 4))
+    for policy, stay in ((ScorePolicy(rule="tuned"), ["blamed", "top"]), (ScorePolicy(), ["top"])):
+        held.sort(T0 + (30_000 if policy.rule == "spec" else 0), 30_000, "s", 1000, 0.25, policy)
+        assert held.queries("s") == stay  # 0.7 / 3 + 0.3 * 0.2 = 0.293, against 0.06
+
+
+def test_the_prior_of_a_query_is_what_its_cluster_earned():
+    store = MemoryMapStore()
+    book = RewardBook(100, Section(store, "r"), lambda _, query: () if query == "d" else ("a", "b", "c"))
+    book.take(Rewarded("s", "b", "", "", T0, 0, 9, 0, 9, 0, 0, 0, 36, 0, 36))
+    assert book.posterior("s", "a").mean == pytest.approx(1 / 11)
+    assert book.posterior("s", "b").mean == pytest.approx(1 / 11)  # by itself: the others were not judged
+    assert book.posterior("s", "d").mean == book.posterior("other", "a").mean == 0.5
+
+
 def test_an_answer_has_its_own_mean_and_that_of_what_names_none():
     book = RewardBook(100, Section(MemoryMapStore(), "r"))
     for number in range(MAX_NAMED + 1):
