@@ -17,6 +17,7 @@ import numpy as np
 from analytics.asked_panes import Column
 from analytics.crowd_span import Counted, Span
 from analytics.key_numbers import KeyNumbers
+from analytics.pair_counts import PairCounts
 from analytics.running_entropy import CountSums, EntropyColumn, Integers, distinct, grown
 
 Key = bytes
@@ -36,7 +37,7 @@ class _Pane:
     Attributes:
         keys, users, at_ms: of each event.
         asked, askers, events: distinct keys, and how many users and events each has.
-        pairs: numbers of the distinct (key, user).
+        pairs, pair_keys: the distinct (key, user), each as one word, in rising order; and their keys.
     """
 
     version: int
@@ -48,6 +49,7 @@ class _Pane:
     askers: Integers
     events: Integers
     pairs: Integers
+    pair_keys: Integers
 
 
 class CrowdWindow:
@@ -62,10 +64,9 @@ class CrowdWindow:
         self._panes: dict[int, _Pane] = {}
         self._first = self._last = -1
         self._keys = KeyNumbers[Key]()
-        self._pairs = KeyNumbers[int]()
-        self._pair_keys: Integers = np.zeros(64, dtype=np.int64)
-        self._key_panes, self._pair_panes = self._pair_keys.copy(), self._pair_keys.copy()
-        self._askers, self._events = self._pair_keys.copy(), self._pair_keys.copy()
+        self._pairs = PairCounts()
+        self._key_panes: Integers = np.zeros(64, dtype=np.int64)
+        self._askers, self._events = self._key_panes.copy(), self._key_panes.copy()
         self._entropy = EntropyColumn()
 
     @property
@@ -104,23 +105,19 @@ class CrowdWindow:
         numbers = self._keys.of(column.keys)
         keys = numbers[column.which] if len(numbers) else _none()
         pane = self._panes[number] = _Pane(
-            version, keys, column.users, column.at_ms, column.anonymous, _none(), _none(), _none(), _none()
+            version, keys, column.users, column.at_ms, column.anonymous, _none(), _none(), _none(), _none(), _none()
         )
         if not len(keys):
             return
         self._key_panes = grown(self._key_panes, self._keys.capacity)
         self._askers = grown(self._askers, self._keys.capacity)
         self._events = grown(self._events, self._keys.capacity)
-        pairs, first = np.unique(column.users ^ keys * _ODD, return_index=True)
-        pane.pairs = self._pairs.of(pairs.tolist())
-        self._pair_panes = grown(self._pair_panes, self._pairs.capacity)
-        self._pair_keys = grown(self._pair_keys, self._pairs.capacity)
-        self._pair_keys[pane.pairs] = keys[first]
+        pane.pairs, first = np.unique(column.users ^ keys * _ODD, return_index=True)
+        pane.pair_keys = keys[first]
         pane.asked, pane.events = distinct(keys)
-        _, pane.askers = distinct(keys[first])
+        _, pane.askers = distinct(pane.pair_keys)
 
-        self._entropy.add(keys[first][self._pair_panes[pane.pairs] == 0])
-        self._pair_panes[pane.pairs] += 1
+        self._entropy.add(pane.pair_keys[self._pairs.add(pane.pairs)])
         self._key_panes[pane.asked] += 1
         self._askers[pane.asked] += pane.askers
         self._events[pane.asked] += pane.events
@@ -132,10 +129,7 @@ class CrowdWindow:
             return
         self._askers[pane.asked] -= pane.askers
         self._events[pane.asked] -= pane.events
-        self._pair_panes[pane.pairs] -= 1
-        gone = pane.pairs[self._pair_panes[pane.pairs] == 0]
-        self._entropy.remove(self._pair_keys[gone])
-        self._pairs.release(gone.tolist())
+        self._entropy.remove(pane.pair_keys[self._pairs.remove(pane.pairs)])
         self._key_panes[pane.asked] -= 1
         self._keys.release(pane.asked[self._key_panes[pane.asked] == 0].tolist())
 
