@@ -39,7 +39,7 @@ WHY: dict[str, Callable[[Numbers], str]] = {
         f"the query is hot: score {_n(n, 'score')}, {_n(n, 'rate_per_s')} requests/s, "
         + ("with rewards in it" if n.get("reward_known") else "by demand alone, since nobody judged it")
     ),
-    "focus": lambda n: f"a crowd gathers on it, which raised it {_n(n, 'boost')}-fold: score {_n(n, 'score')}",
+    "focus": lambda n: "a crowd gathers on it" + _crowd(n) + _raised(n),
     "cluster": lambda n: (
         f"it belongs to a group of like queries that is massive or growing: {_n(n, 'mass')} requests, "
         f"growth {_n(n, 'growth')}"
@@ -121,6 +121,21 @@ def _why(found: Findings) -> str:
         ago_s = (found.command.issued_at_ms - last.issued_at_ms) / 1000
         text += f"; commanded before: {len(found.earlier)} times, last {ago_s:.0f} s earlier ({last.command_id[:12]})"
     return text
+
+
+def _crowd(numbers: Numbers) -> str:
+    """What the tuned rule counted; the spec rules count no users."""
+    if "focus_users" not in numbers:
+        return ""
+    return (
+        f": {_n(numbers, 'focus_users')} users in {_n(numbers, 'focus_span_panes')} slides, "
+        f"{_n(numbers, 'focus_jump')} times as many requests as before, {numbers.get('focus_share', 0.0):.1%} of all who asked "
+        f"beyond what is usual, gaps that vary by {_n(numbers, 'focus_gap_variation')}"
+    )
+
+
+def _raised(numbers: Numbers) -> str:
+    return f"; raised {_n(numbers, 'boost')}-fold, score {_n(numbers, 'score')}" if "boost" in numbers else ""
 
 
 def _worth(command: WarmupCommand) -> str:

@@ -99,6 +99,15 @@ def test_a_crowd_is_told_with_its_entropy(said: tuple[WarmupCommand, list[msgspe
     assert "entropy 1.5 bits against 3, 7 requests/s" in story
 
 
+def test_a_crowd_of_the_tuned_rule_is_told_with_its_users(said: tuple[WarmupCommand, list[msgspec.Struct]]) -> None:
+    numbers = {"users": 113.0, "span_panes": 3.0, "jump": 12.5, "share": 0.052, "gap_variation": 0.9}
+    evidence = {f"focus_{name}": value for name, value in numbers.items()}
+    command = msgspec.structs.replace(said[0], reason=Reason(trigger="focus", evidence=evidence))
+    story = tell(find(command.command_id, lambda: [command]))
+    assert "a crowd gathers on it: 113 users in 3 slides, 12.5 times as many requests as before, 5.2% of all" in story
+    assert "-fold" not in story
+
+
 def lines(everything: list[msgspec.Struct], file: Path) -> Path:
     file.write_bytes(b"\n".join(encode(each) for each in everything) + b"\nno message\n")
     return file
