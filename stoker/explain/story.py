@@ -129,8 +129,8 @@ def _crowd(numbers: Numbers) -> str:
         return ""
     return (
         f": {_n(numbers, 'focus_users')} users in {_n(numbers, 'focus_span_panes')} slides, "
-        f"{_n(numbers, 'focus_jump')} times as many requests as before, {numbers.get('focus_share', 0.0):.1%} of all who asked "
-        f"beyond what is usual, gaps that vary by {_n(numbers, 'focus_gap_variation')}"
+        f"{_n(numbers, 'focus_jump')} times as many requests as before, {numbers.get('focus_share', 0.0):.1%} of all who "
+        f"asked beyond what is usual, gaps that vary by {_n(numbers, 'focus_gap_variation')}"
     )
 
 
