@@ -127,10 +127,11 @@ def _crowd(numbers: Numbers) -> str:
     """What the tuned rule counted; the spec rules count no users."""
     if "focus_users" not in numbers:
         return ""
+    users, slides, jump = (_n(numbers, f"focus_{name}") for name in ("users", "span_panes", "jump"))
     return (
-        f": {_n(numbers, 'focus_users')} users in {_n(numbers, 'focus_span_panes')} slides, "
-        f"{_n(numbers, 'focus_jump')} times as many requests as before, {numbers.get('focus_share', 0.0):.1%} of all who "
-        f"asked beyond what is usual, gaps that vary by {_n(numbers, 'focus_gap_variation')}"
+        f": {users} users in {slides} slides, {jump} times as many requests as before, "
+        f"{numbers.get('focus_share', 0.0):.1%} of all who asked beyond what is usual, gaps that vary by "
+        f"{_n(numbers, 'focus_gap_variation')}"
     )
 
 

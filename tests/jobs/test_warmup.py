@@ -236,4 +236,4 @@ def test_operators_that_call_native_code_are_alone_in_their_thread(deployment: D
         vertices = rest.get(f"/jobs/{app.job_id}")["vertices"]
     finally:
         rest.close()
-    assert {"embed", "cluster"} <= {vertex["name"] for vertex in vertices}
+    assert {"embed", "cluster", "focus"} <= {vertex["name"] for vertex in vertices}
