@@ -413,8 +413,10 @@ STEPS = st.lists(
 )
 
 
-def _live(script, crashes: bool) -> list[bytes]:
-    drive = Drive(book(experiment={"hold_share": 0.3}))
+def _live(script, rule: str, crashes: bool) -> list[bytes]:
+    drive = Drive(book(experiment={"hold_share": 0.3}, score={"rule": rule}))
+    group = LiveCluster("c" * 32, (QUERY, query_sha256("resets")), 2, 60.0, 0.0, 0.2)
+    drive.hear(seal(Tag.CLUSTERED, REDIS, Clustered("s", drive.now, drive.now + 60_000, "f" * 32, (group,))))
     for number, (kind, *arguments) in enumerate(script, 1):
         if kind == "demand":
             drive.hear(partial({QUERY: number}, drive.now, scope=arguments[0], key=REDIS, revision=number))
@@ -430,9 +432,9 @@ def _live(script, crashes: bool) -> list[bytes]:
 
 
 @settings(max_examples=25, deadline=None)
-@given(STEPS)
-def test_a_planner_that_dies_after_every_step_says_the_same(script):
-    assert _live(script, crashes=True) == _live(script, crashes=False)
+@given(STEPS, st.sampled_from(["spec", "tuned"]))
+def test_a_planner_that_dies_after_every_step_says_the_same(script, rule):
+    assert _live(script, rule, crashes=True) == _live(script, rule, crashes=False)
 
 
 @settings(max_examples=25, deadline=None)
