@@ -167,7 +167,8 @@ class WarmupSettings(Section):
     )
     pattern_scopes: frozenset[str] = Field(
         default=frozenset(),
-        description="Scopes whose sessions are looked at for like prompts (words kept as hashes); '*' means all.",
+        description="Scopes whose sessions are looked at for like prompts (words kept as hashes), and whose requests"
+        " are grouped by what they are like; '*' means all.",
     )
     prompt_scopes: frozenset[str] = Field(
         default=frozenset(), description="Scopes whose managed prompts have a hotness; '*' means all."
