@@ -1,4 +1,4 @@
-"""What the tour (notebooks/1-tour.ipynb) looks at: a few minutes of the whole loop in one process, as Parquet files.
+"""What the notebooks look at: a few minutes of the whole loop in one process, for the tour also as Parquet files.
 
 A generated workload, a service that is simulated, the job's own decisions, and an executor that applies them at once;
 a third of the answers is judged. No clock is read: the same seed gives the same files.
@@ -60,14 +60,27 @@ class TourConfig:
 
 
 class Tour:
-    """The loop."""
+    """The loop.
 
-    def __init__(self, config: TourConfig, encoder: Encoder | None = None) -> None:
+    Args:
+        config: the run.
+        encoder: of queries; without one nothing is embedded.
+        settings: of the job; by default every tenant is a scope.
+        defaults: its policies; by default as they come, with the hold-out of the run.
+    """
+
+    def __init__(
+        self,
+        config: TourConfig,
+        encoder: Encoder | None = None,
+        settings: JobSettings | None = None,
+        defaults: PolicyDefaults | None = None,
+    ) -> None:
         self._config = config
         self._service = OfflineService(OfflineConfig(replicas=config.replicas, capacity_tokens=config.capacity_tokens))
         held = PolicyDefaults(experiment=ExperimentPolicy(hold_share=config.hold_share))
-        settings = JobSettings(scopes=ScopeSettings(unknown="own"))
-        self._job = LocalJob(settings, PolicyBook(held), encoder)
+        own_scopes = JobSettings(scopes=ScopeSettings(unknown="own"))
+        self._job = LocalJob(settings or own_scopes, PolicyBook(defaults or held), encoder)
         self._sampled_ms = self._service.config.start_ms
         self.records: dict[Topic, list[Record]] = defaultdict(list)
 

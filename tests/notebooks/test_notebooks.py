@@ -15,8 +15,14 @@ PATIENCE_S = 600
 """For one cell, on a machine that is busy with other tests."""
 
 
-def test_there_is_a_tour() -> None:
-    assert "1-tour.ipynb" in {file.name for file in NOTEBOOKS}
+def test_there_is_a_tour_and_a_notebook_of_policies() -> None:
+    assert {"1-tour.ipynb", "2-policies.ipynb"} <= {file.name for file in NOTEBOOKS}
+
+
+def test_the_notebook_s_own_policy_is_the_example() -> None:
+    notebook = nbformat.read(FOLDER / "2-policies.ipynb", as_version=4)
+    (cell,) = (cell.source for cell in notebook.cells if cell.source.startswith("%%writefile own_policy.py\n"))
+    assert cell.partition("\n")[2] + "\n" == (FOLDER.parent / "examples" / "own_policy.py").read_text()
 
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.name)
