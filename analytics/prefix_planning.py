@@ -144,12 +144,15 @@ class PrefixPlanner:
     def standing(self, at_ms: int, ready: Ready, policy: PolicyBook) -> Standing:
         """Where all scopes stand."""
         now = self._now(at_ms, ready, policy)
+        terms: dict[int, Terms] = {}
         suppressed = 0
         for target in self._memory:
             scope, plan = target.scope, policy.plan(target.scope)
             if target.key in self._hot.get(scope, ()) and plan.prefixes and ready.names and not policy.frozen(scope):
-                terms = terms_of(plan, at_ms, self._config)
-                suppressed += free_at(target, len(target.missing(ready, terms.soon_ms)), terms, now) > at_ms
+                if id(plan) not in terms:
+                    terms[id(plan)] = terms_of(plan, at_ms, self._config)
+                mine = terms[id(plan)]
+                suppressed += free_at(target, len(target.missing(ready, mine.soon_ms)), mine, now) > at_ms
         return Standing(
             sum(len(hot) for hot in self._hot.values()),
             suppressed,

@@ -6,10 +6,12 @@ r rewards, u queues.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from analytics.answer_planning import RESPONSE, AnswerPlanner
 from analytics.choosing import LeftOut, choose
 from analytics.cluster_planning import ClusterPlanner
-from analytics.commands import Allowance
+from analytics.commands import Allowance, Offer
 from analytics.embedding_planning import EmbeddingPlanner
 from analytics.envelopes import Answered, Embedded, Partial, Rewarded, Tag, body_of, open_as, seal, tag_of
 from analytics.plan_config import PlanConfig
@@ -180,10 +182,11 @@ class RedisPlanner(Planner):
     def _plan_offers(self, tick: Tick) -> list[bytes]:
         at_ms, policy = tick.at_ms, tick.policy
         focus = self._crowds.focus(at_ms)
-        offers, looked, suppressed = self._embeddings.review(at_ms, policy, focus)
-        offers += self._clusters.review(at_ms, policy, offers)
+        queries, looked, suppressed = self._embeddings.review(at_ms, policy, focus)
+        queries += self._clusters.review(at_ms, policy, queries)
         answers, judged, lasting = self._answers.review(at_ms, policy)
-        offers, looked, suppressed = offers + answers, looked + judged, suppressed + lasting
+        offers = _by_worth(queries, self._config.embed_saved_ms) + _by_worth(answers, self._config.response_saved_ms)
+        looked, suppressed = looked + judged, suppressed + lasting
         out: list[bytes] = []
         own: dict[str, float] = {}
         left_out: list[LeftOut] = []
@@ -219,3 +222,8 @@ class RedisPlanner(Planner):
         }
         out.append(self._report(tick, False, looked, suppressed, evidence, left_out))
         return out
+
+
+def _by_worth(offers: Iterable[Offer], saved_ms: float) -> list[Offer]:
+    """Offers of one kind as they rank among all: by their use, as their kind judges it, times what a hit saves."""
+    return [offer._replace(minus_density=offer.minus_density * saved_ms) for offer in offers]
