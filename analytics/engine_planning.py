@@ -1,6 +1,7 @@
 """The plan of a group of GPU replicas: hot prefixes, patterns of sessions, managed prompts, and adapters.
 
-Its sections of the store: d adapters, g groups of requests, h patterns, m managed prompts, x prefixes.
+Its sections of the store: d adapters, g groups of requests, h patterns, m managed prompts, w how long replicas keep
+things, x prefixes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from analytics.pattern_planning import PatternPlanner, priority_of_pattern
 from analytics.plan_config import PlanConfig
 from analytics.planning import Planner
 from analytics.policy import PolicyBook
+from analytics.policy_sections import PlanPolicy
 from analytics.pools import envelope_key
 from analytics.prefix_planning import PrefixPlanner
 from analytics.prefix_state import state_of
@@ -21,6 +23,7 @@ from analytics.prompt_usage import PromptUse
 from analytics.records import Section
 from analytics.replicas import Ready, incarnation_mark
 from analytics.request_features import SessionFeatures
+from analytics.stay_time import StayTime
 from analytics.stores import MapStore
 from analytics.tick import Tick
 from analytics.turns import SessionPattern
@@ -35,12 +38,18 @@ class EnginePlanner(Planner):
 
     def __init__(self, config: PlanConfig, pool: str, store: MapStore) -> None:
         super().__init__(config, pool, store)
-        self._prefixes = PrefixPlanner(config, self._memory, Section(store, "x"))
+        self._stay = StayTime(config.scaled(PlanPolicy().prefix_resident_ms), Section(store, "w"))
+        self._prefixes = PrefixPlanner(config, self._memory, Section(store, "x"), self._stay)
         self._patterns = PatternPlanner(config, pool, self._memory, self._prefixes, store)
         self._prompts = PromptPlanner(config, pool, self._memory, self._prefixes, store)
         self._adapters = AdapterPlanner(config, pool, self._memory, self._fleet, store)
         self._restore(
-            {"h": self._patterns.restore, "g": self._patterns.restore_group, "x": self._prefixes.restore},
+            {
+                "h": self._patterns.restore,
+                "g": self._patterns.restore_group,
+                "w": self._stay.restore,
+                "x": self._prefixes.restore,
+            },
             {"d": self._adapters.restore, "m": self._prompts.restore},
         )
         self._share()
@@ -99,6 +108,7 @@ class EnginePlanner(Planner):
 
     def _on_outcome(self, outcome: WarmupOutcome, policy: PolicyBook) -> None:
         if not self._adapters.on_outcome(outcome, self._fleet.mark(outcome.replica), policy):
+            self._prefixes.learn(outcome, len(self._fleet.ready(outcome.finished_at_ms).names))
             super()._on_outcome(outcome, policy)
             self._prefixes.touched(outcome.scope)
 

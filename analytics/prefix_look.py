@@ -76,12 +76,16 @@ class Terms:
     soon_ms: int
     bucket: int
     repeat_ms: int
-    stay_ms: int
+    stay_ms: float
     min_saved_ms: float
 
 
-def terms_of(plan: PlanPolicy, at_ms: int, config: PlanConfig) -> Terms:
-    """What a policy means at a time."""
+def terms_of(plan: PlanPolicy, at_ms: int, config: PlanConfig, stay_ms: float | None) -> Terms:
+    """What a policy means at a time.
+
+    Args:
+        stay_ms: how long replicas keep what nobody asks for; None where only the policy says something.
+    """
     repeat_ms = config.scaled(plan.prefix_repeat_ms)
     return Terms(
         QOS_RANK[plan.qos],
@@ -89,7 +93,7 @@ def terms_of(plan: PlanPolicy, at_ms: int, config: PlanConfig) -> Terms:
         at_ms + config.scaled(plan.lead_ms),
         bucket(at_ms, repeat_ms),
         repeat_ms,
-        config.scaled(plan.prefix_resident_ms),
+        config.scaled(plan.prefix_resident_ms) if stay_ms is None else stay_ms,
         plan.min_saved_ms / config.time_scale,
     )
 

@@ -19,10 +19,12 @@ from analytics.prefix_nodes import HASH_BYTES
 from analytics.prefix_ranking import Look, Ranking
 from analytics.records import Section, path
 from analytics.replicas import Ready
+from analytics.stay_time import StayTime
 from analytics.targets import NO_BUCKET
 from analytics.worth import Worth, p_absent, p_absent_prior
 from schemas.canonical import bucket, prefix_key
 from schemas.warmup_command import Qos
+from schemas.warmup_outcome import WarmupOutcome
 
 TRIGGER_HOT = "hot_prefix"
 TRIGGER_LOST = "lost_prefix"
@@ -55,10 +57,11 @@ class PrefixPlanner:
     a look in between would find the same. That is only a saving, and no state.
     """
 
-    def __init__(self, config: PlanConfig, memory: TargetMemory, store: Section) -> None:
+    def __init__(self, config: PlanConfig, memory: TargetMemory, store: Section, stay: StayTime) -> None:
         self._config = config
         self._memory = memory
         self._store = store
+        self._stay = stay
         self._hot: dict[str, dict[str, Hot]] = {}
         self._at_ms: dict[str, int] = {}
         self._columns: dict[str, Columns] = {}
@@ -89,6 +92,23 @@ class PrefixPlanner:
         else:
             self._store.remove(path(found.scope))
         return found.at_ms
+
+    def learn(self, outcome: WarmupOutcome, replicas: int) -> None:
+        """What a warm-up found on a replica of which nothing was known tells how long replicas keep things.
+
+        To be told before the outcome is remembered.
+
+        Args:
+            replicas: that share the requests.
+        """
+        hot = self._hot.get(outcome.scope, {}).get(outcome.target_key)
+        if hot is None or outcome.action != "warm" or outcome.status not in ("applied", "resident"):
+            return
+        target = self._memory.get(outcome.scope, outcome.target_key)
+        if target is not None and outcome.replica in target.stays:
+            return
+        if self._stay.learn(hot.candidate.rate_per_s / max(1, replicas), outcome.status == "applied"):
+            self._wake_ms.clear()
 
     def touched(self, scope: str) -> None:
         """Something was heard of one of a scope's targets."""
@@ -123,7 +143,7 @@ class PrefixPlanner:
                 continue
             # Most scopes share one policy.
             if id(plan) not in terms:
-                terms[id(plan)] = terms_of(plan, at_ms, self._config)
+                terms[id(plan)] = terms_of(plan, at_ms, self._config, self._stay.ms)
             over = frozenset([root for root in self._roots[scope] if ended(scope, root, at_ms)]) if ended else NO_ROOTS
             looks.append(Look(scope, columns, terms[id(plan)], over))
         return Ranking(looks, self._now(at_ms, ready, policy), self._memory)
@@ -150,7 +170,7 @@ class PrefixPlanner:
             scope, plan = target.scope, policy.plan(target.scope)
             if target.key in self._hot.get(scope, ()) and plan.prefixes and ready.names and not policy.frozen(scope):
                 if id(plan) not in terms:
-                    terms[id(plan)] = terms_of(plan, at_ms, self._config)
+                    terms[id(plan)] = terms_of(plan, at_ms, self._config, self._stay.ms)
                 mine = terms[id(plan)]
                 suppressed += free_at(target, len(target.missing(ready, mine.soon_ms)), mine, now) > at_ms
         return Standing(
@@ -214,7 +234,7 @@ class PrefixPlanner:
         replicas, missing = len(ready.names), len(offer.missing)
         lost = trigger == TRIGGER_LOST
         names = offer.missing if lost else spread(offer.missing, plan.copies - (replicas - missing), offer.key)
-        stay_ms = self._config.scaled(plan.prefix_resident_ms)
+        stay_ms = terms_of(plan, at_ms, self._config, self._stay.ms).stay_ms
         repeat_ms = self._config.scaled(plan.prefix_repeat_ms)
         # A replica that has just said so is known to lack it; of the others only natural traffic can have warmed it.
         prior = 1.0 if lost else p_absent_prior(candidate.rate_per_s, replicas, stay_ms)
@@ -245,6 +265,7 @@ class PrefixPlanner:
                 "rate_per_s": candidate.rate_per_s,
                 "last_asked_ms_ago": float(max(0, at_ms - candidate.last_ms)),
                 "p_absent_prior": prior,
+                "stay_ms": float(stay_ms),
                 "replicas_ready": float(replicas),
                 "replicas_missing": float(missing),
             },
@@ -284,3 +305,5 @@ class PrefixPlanner:
         self._wake_ms.pop(scope, None)
         self._columns.pop(scope, None)
         self._roots.pop(scope, None)
+        if not self._hot:
+            self._stay.forget()
