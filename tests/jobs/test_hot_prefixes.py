@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 
 import msgspec
+import pytest
 
 from analytics.policy import PolicyBook
 from jobs.settings import JobSettings, WarmupSettings
 from schemas import (
+    OutcomeReason,
     PrefixState,
     Render,
     ReplicaSample,
@@ -16,10 +18,12 @@ from schemas import (
     Residency,
     Segment,
     WarmupCommand,
+    WarmupOutcome,
     decode,
     encode,
 )
-from schemas.canonical import prefix_key
+from schemas.canonical import outcome_id, prefix_key
+from schemas.warmup_outcome import Status
 from stoker.local_job import LocalJob
 
 START_MS = 1_796_000_000_000
@@ -118,3 +122,33 @@ def test_what_a_replica_is_known_to_hold_is_not_sent_and_what_it_lacks_is() -> N
     sent = {decode(command, WarmupCommand).target_key for command in job.topics.commands}
     assert prefix_key(chained("service", "absent")[-1].hash) in sent
     assert prefix_key(held[-1].hash) not in sent
+
+
+@pytest.mark.parametrize(("status", "reason"), [("resident", "already_resident"), ("applied", "done")])
+def test_what_warm_ups_find_tells_how_long_replicas_keep_things(status: Status, reason: str) -> None:
+    """Each prefix comes back after 200 s; where all are there still, replicas keep for longer than the policy says."""
+    job, taken = LocalJob(JobSettings(), PolicyBook()), 0
+    for number in range(240):
+        at_ms = START_MS + number * 5_000
+        job.on_record(sample(at_ms), at_ms)
+        job.on_record(request(number, f"family {number % 40}", at_ms), at_ms)
+        for record in job.topics.commands[taken:]:
+            command = decode(record, WarmupCommand)
+            outcome = WarmupOutcome(
+                outcome_id=outcome_id(command.command_id, "r0"),
+                command_id=command.command_id,
+                target_key=command.target_key,
+                scope=command.scope,
+                pool=command.pool,
+                replica="r0",
+                unit=command.unit,
+                status=status,
+                reason=OutcomeReason(reason),
+                finished_at_ms=at_ms,
+            )
+            job.on_record(encode(outcome), at_ms)
+        taken = len(job.topics.commands)
+    evidence = [decode(record, WarmupCommand).reason.evidence for record in job.topics.commands]
+    first_ms, last_ms = evidence[0]["stay_ms"], evidence[-1]["stay_ms"]
+    assert first_ms == 120_000
+    assert last_ms > 1.2 * first_ms if status == "resident" else last_ms < first_ms / 1.2
