@@ -17,6 +17,7 @@ from analytics.adapter_versions import AdapterVersions, KnownRecord
 from analytics.adapters import PRIORITY_OF_CLASS, AdapterRecord, should_keep
 from analytics.budget import Budget, shares
 from analytics.commands import Allowance, Draft, Issuer
+from analytics.copies import spread
 from analytics.envelopes import Partial, Tag, seal
 from analytics.experiments import period_of
 from analytics.memory import TargetMemory
@@ -231,7 +232,7 @@ class AdapterPlanner:
         absent = [name for name in ready.names if not self._holds(known, name, at_ms, ready, policy)]
         slots = policy.budget().adapter_slots
         full = {name for name in absent if slots and len(self._fleet.adapters(name)) >= slots}
-        roomy = tuple(name for name in absent if name not in full)[: policy.plan(known.scope).copies]
+        roomy = spread([name for name in absent if name not in full], policy.plan(known.scope).copies, known.key)
         if roomy:
             load = self._draft(known, "load", roomy, wish.trigger, at_ms, policy, wish.uses, wish.evidence)
             if load is not None:

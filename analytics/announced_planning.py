@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from analytics.commands import Draft
+from analytics.copies import spread
 from analytics.envelopes import Root
 from analytics.memory import TargetMemory
 from analytics.plan_config import PlanConfig
@@ -186,7 +187,7 @@ class AnnouncedPlanner:
         if not self._redis and not missing:
             return None
         budget = policy.budget()
-        names = missing[: plan.copies]
+        names = spread(missing, plan.copies, wanted.key)
         saved_ms = wanted.tokens / (budget.prefill_tokens_per_s * self._config.time_scale) * 1000
         qos: Qos = plan.qos  # type: ignore[assignment]
         return Draft(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from analytics.commands import Draft
+from analytics.copies import spread
 from analytics.envelopes import Candidate, Tag, seal
 from analytics.memory import TargetMemory
 from analytics.patterns import Priority, pattern_state, prefill_priority
@@ -136,7 +137,7 @@ class PatternPlanner:
                 return None
             attempt = target.next_attempt(now, at_ms)
         missing = self._missing(found, at_ms + config.scaled(plan.lead_ms), ready)
-        names = tuple(missing)[: plan.copies]
+        names = spread(tuple(missing), plan.copies, key)
         if not names:
             return None
         charge = sum(missing[name] for name in names) / len(names)

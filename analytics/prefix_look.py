@@ -103,21 +103,23 @@ def prefill_per_s(budget: BudgetPolicy, config: PlanConfig) -> float:
     return budget.prefill_tokens_per_s * config.time_scale
 
 
-def free_at(target: Target, missing: int, terms: Terms, pool: PoolNow) -> int:
+def free_at(target: Target, missing: int, terms: Terms, pool: PoolNow) -> tuple[int, int]:
     """When a target may be commanded at the earliest, as things stand; now where nothing is against it.
 
     Args:
         missing: how many ready replicas will lack it soon.
+
+    Returns:
+        that, and when the first residency that lasts beyond the lead comes within it; far away where there is none.
     """
-    at_ms = pool.at_ms
-    free_ms = at_ms
-    if not missing or len(pool.ready.names) - missing >= terms.copies:
-        free_ms = _lapse_ms(target, terms, pool)
+    at_ms, held = pool.at_ms, len(pool.ready.names) - missing
+    lapse_ms = target.first_lapse(pool.ready, terms.soon_ms) - terms.soon_ms + at_ms if held else NEVER_MS
+    free_ms = lapse_ms if not missing or held >= terms.copies else at_ms
     if target.bucket >= terms.bucket:
         free_ms = max(free_ms, (target.bucket + 1) * terms.repeat_ms)
     if target.live(at_ms):
         free_ms = max(free_ms, target.expires_ms)
-    return free_ms
+    return free_ms, lapse_ms
 
 
 def look_at(
@@ -137,9 +139,7 @@ def look_at(
     replicas, wanted = len(missing), min(len(missing), terms.copies)
     if target is not None:
         missing = target.missing(ready, terms.soon_ms)
-        if len(missing) < replicas:
-            lapse_ms = _lapse_ms(target, terms, pool)
-        free_ms = free_at(target, len(missing), terms, pool)
+        free_ms, lapse_ms = free_at(target, len(missing), terms, pool)
         if free_ms > pool.at_ms:
             return None, min(lapse_ms, free_ms)
         attempt = target.next_attempt(terms.bucket, pool.at_ms)
@@ -150,8 +150,3 @@ def look_at(
     if saved_ms * tokens < terms.min_saved_ms:
         return None, lapse_ms
     return Offer(terms.qos_rank, -saved_ms / wanted, scope, key, missing, attempt), lapse_ms
-
-
-def _lapse_ms(target: Target, terms: Terms, pool: PoolNow) -> int:
-    """When the first residency that lasts beyond the lead comes within it."""
-    return target.first_lapse(pool.ready, terms.soon_ms) - terms.soon_ms + pool.at_ms

@@ -172,7 +172,7 @@ class PrefixPlanner:
                 if id(plan) not in terms:
                     terms[id(plan)] = terms_of(plan, at_ms, self._config, self._stay.ms)
                 mine = terms[id(plan)]
-                suppressed += free_at(target, len(target.missing(ready, mine.soon_ms)), mine, now) > at_ms
+                suppressed += free_at(target, len(target.missing(ready, mine.soon_ms)), mine, now)[0] > at_ms
         return Standing(
             sum(len(hot) for hot in self._hot.values()),
             suppressed,

@@ -8,6 +8,7 @@ pool and interval, so that a planner built anew makes the same.
 from __future__ import annotations
 
 from analytics.commands import Draft
+from analytics.copies import spread
 from analytics.envelopes import Candidate, Root
 from analytics.facts import ROLE_INDEX
 from analytics.memory import TargetMemory
@@ -204,7 +205,7 @@ class PromptPlanner:
             if target.live(at_ms) or target.bucket >= now or not missing:
                 return None
             attempt = target.next_attempt(now, at_ms)
-        names, replicas = missing[: plan.copies], len(ready.names)
+        names, replicas = spread(missing, plan.copies, key), len(ready.names)
         unit = self._prefixes.family_of(scope, lead.root, lead.hashes)
         # Hotness does not tell how often a prompt is asked for: its part of the ceiling stands in for that.
         # Where nothing is known of a replica it is taken to lack the prompt.
