@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
 
 from analytics.cache_models import Run
 from analytics.decay import EMPTY, Decay
@@ -16,7 +15,10 @@ from analytics.stores import MapStore
 from analytics.trunk import family_of, path_of, trunk_level
 
 SAMPLED_MARK = 0
-"""The last byte of the hash of a segment that is played: one of `SAMPLED`, since hashes are even."""
+"""The last byte of the hash of a segment that the shadows play: one of `SAMPLED` (SHARDS, FAST 2015). Each is played
+alone, so that a family of any size adds its share."""
+KEY_BYTES = 8
+"""Of a hash, as the number that a shadow keeps."""
 
 
 class PoolRecord(Record, frozen=True, array_like=True):
@@ -48,7 +50,7 @@ class PrefixPool:
         self._roots: dict[bytes, Root] = {}
         self._decay = Decay.half_life(config.scaled(config.half_life_ms))
         self._half_life = HalfLife(config.half_life(), config.pool_tokens) if config.rule == "tuned" else None
-        self._played: set[Hashable] = set()
+        self._played: set[bytes] = set()
         self._learned = False
 
     def requests_at(self, at_ms: int) -> float:
@@ -124,17 +126,22 @@ class PrefixPool:
         """The gap of a request is that of the deepest segment that it shares with an earlier one.
 
         Of several requests since then each has an equal part. Shards tell in any order, so a gap may seem to be
-        negative.
+        negative. The shadows play some segments, in tokens.
         """
         if before_ms is not None and chain.hashes[-1] % GAPS_SAMPLED == 0:
             half_life.gaps.add(abs(chain.last_ms - before_ms) / max(1.0, chain.count), chain.count)
             self._learned = True
-        for run in sampled(chain):
+        marks = chain.hashes[HASH_BYTES - 1 :: HASH_BYTES]
+        place = marks.find(SAMPLED_MARK)
+        while place >= 0:
             # Once a slide: what is in every prompt stays under any half-life.
-            if run.key not in self._played:
-                self._played.add(run.key)
-                half_life.play([run], chain.last_ms)
+            part = chain.hashes[HASH_BYTES * place : HASH_BYTES * place + KEY_BYTES]
+            if part not in self._played:
+                self._played.add(part)
                 self._learned = True
+                if chain.tokens[place]:
+                    half_life.play([Run(int.from_bytes(part, "big"), chain.tokens[place])], chain.last_ms)
+            place = marks.find(SAMPLED_MARK, place + 1)
 
     def _candidates(self, scope: str, at_ms: int) -> Candidates:
         config, horizon_s = self._config, self._config.scaled(self._config.horizon_ms) / 1000
@@ -202,16 +209,3 @@ def restored(config: PrefixConfig, store: MapStore, parts: dict[str, list[tuple[
         pool.restore(record, nodes, ghosts, learned)
         pools.append(pool)
     return pools
-
-
-def sampled(chain: Chain) -> list[Run]:
-    """The segments of a chain that the shadows play, in tokens: one of so many, by hash (SHARDS, FAST 2015).
-
-    Each is played alone, so that a family of any size adds its share. Keys are numbers, so that they can be kept.
-    """
-    marks = chain.hashes[HASH_BYTES - 1 :: HASH_BYTES]
-    if SAMPLED_MARK not in marks:
-        return []
-    keys = [chain.hashes[HASH_BYTES * index :][:8] for index, mark in enumerate(marks) if mark == SAMPLED_MARK]
-    tokens = [tokens for tokens, mark in zip(chain.tokens, marks, strict=True) if mark == SAMPLED_MARK]
-    return [Run(int.from_bytes(key, "big"), size) for key, size in zip(keys, tokens, strict=True) if size]
