@@ -111,7 +111,8 @@ def test_every_key_is_read_by_something():
 @pytest.mark.parametrize("kind", [*SECTIONS.values(), PlanConfig, PrefixConfig], ids=lambda kind: kind.__name__)
 def test_every_key_explains_itself_and_accepts_its_default(kind):
     found = knobs(kind)
-    assert set(found) == set(kind.__dataclass_fields__)
+    no_value = {"own"}  # an object, which the job loads by the key `warmup.own_policy`
+    assert set(found) == set(kind.__dataclass_fields__) - no_value
     for entry in found.values():
         assert entry.doc.endswith(".")
         assert entry.accepts(entry.default)
