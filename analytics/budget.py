@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from analytics.policy import PolicyBook
 from analytics.records import Record, Section, pack, path, unpack
+
+if TYPE_CHECKING:
+    from analytics.commands import Allowance
 
 LEAST_RATE_PER_S = 1e-6
 """A bucket that fills more slowly is remembered no longer than at this rate."""
@@ -34,7 +38,7 @@ def shares(scopes: Iterable[str], policy: PolicyBook) -> dict[str, float]:
 
 
 class BucketRecord(Record, frozen=True, array_like=True):
-    """A bucket as it is kept: what it held after the last payment, and when it is full again at the latest."""
+    """A bucket as it is kept: what it held after the last payment, and when it is next looked at as a full one."""
 
     scope: str
     held: float
@@ -68,8 +72,7 @@ class Budget:
         held = self.held(scope, rate_per_s, burst, at_ms)
         if burst <= 0 or held < min(cost, burst):
             return False
-        filling_ms = math.ceil((burst - held + cost) / max(rate_per_s, LEAST_RATE_PER_S) * 1000)
-        self._set(scope, held - cost, at_ms, at_ms + filling_ms)
+        self._set(scope, held - cost, at_ms, at_ms + _filling_ms(burst - held + cost, rate_per_s))
         return True
 
     def refund(self, scope: str, amount: float) -> None:
@@ -78,11 +81,22 @@ class Budget:
         if held is not None and amount > 0:
             self._set(scope, held[0] + amount, held[1], held[2])
 
-    def forget(self, at_ms: int) -> None:
-        """Drops the buckets that are full again: they are as new ones."""
+    def forget(self, at_ms: int, allowance_of: Callable[[str], Allowance]) -> None:
+        """Drops the buckets that are full again: they are as new ones.
+
+        Args:
+            allowance_of: what a scope may spend now. One that fills more slowly than when it paid is full later; one
+                that has no income any more is forgotten when it would have been full.
+        """
         for scope in [scope for scope, held in self._held.items() if held[2] <= at_ms]:
-            del self._held[scope]
-            self._store.remove(path(scope))
+            now = allowance_of(scope)
+            lack = now.burst - self.held(scope, now.rate_per_s, now.burst, at_ms) if now.burst > 0 else 0.0
+            if lack > 0:
+                held, since_ms, _ = self._held[scope]
+                self._set(scope, held, since_ms, at_ms + _filling_ms(lack, now.rate_per_s))
+            else:
+                del self._held[scope]
+                self._store.remove(path(scope))
 
     def restore(self, blob: bytes) -> None:
         """Takes back one bucket."""
@@ -94,3 +108,7 @@ class Budget:
         at_ms = max(at_ms, before[1]) if before else at_ms
         self._held[scope] = (held, at_ms, full_ms)
         self._store.put(path(scope), pack(BucketRecord(1, scope, held, at_ms, full_ms)))
+
+
+def _filling_ms(lack: float, rate_per_s: float) -> int:
+    return math.ceil(lack / max(rate_per_s, LEAST_RATE_PER_S) * 1000)

@@ -79,10 +79,10 @@ class Planner(PoolState, ABC):
         tick = Tick(at_ms, wall_ms, self._fleet.ready(at_ms), behind, report, policy)
         out = self._judge(at_ms, tick.ready, policy)
         self._memory.forget(at_ms)
-        self._budget.forget(at_ms)
         self._announced.forget(at_ms)
         self._forget(at_ms)
         self._share()
+        self._budget.forget(at_ms, lambda scope: self._allowance(scope, tick.ready, policy))
         if not behind:
             out += self._prepare(at_ms, policy)
         out += self._plan(tick)

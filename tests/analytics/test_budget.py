@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytics.budget import Budget, shares
+from analytics.commands import Allowance
 from analytics.policy import PolicyBook
 from analytics.records import Section
 from analytics.stores import MemoryMapStore
@@ -54,6 +55,34 @@ def test_a_bucket_survives_in_its_store():
     assert again.held("s", 10, 20, 1500) == budget.held("s", 10, 20, 1500) == 12
     assert not again.pay("s", 13, 10, 20, 1500)
     assert not budget.pay("t", 1, 0, 0, 1500)
+
+
+def test_a_bucket_is_forgotten_when_it_is_full_at_the_rate_of_now():
+    store = MemoryMapStore()
+    budget = Budget(Section(store, "y"))
+    assert budget.pay("s", 20, 10, 20, 0)
+
+    def slower(_: str) -> Allowance:
+        return Allowance(5, 20)
+
+    budget.forget(2_000, slower)
+    assert budget.held("s", 5, 20, 2_000) == 10
+    again = Budget(Section(store.copy(), "y"))
+    for _, blob in store.items():
+        again.restore(blob)
+    for each in (budget, again):
+        each.forget(3_999, slower)
+        assert each
+        each.forget(4_000, slower)
+        assert not each
+    assert not list(store.items())
+
+
+def test_a_bucket_without_income_is_forgotten_in_the_end():
+    budget = Budget(Section(MemoryMapStore(), "y"))
+    assert budget.pay("s", 20, 10, 20, 0)
+    budget.forget(2_000, lambda _: Allowance(0, 0))
+    assert not budget
 
 
 def test_worth_and_absence():
