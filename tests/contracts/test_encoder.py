@@ -65,6 +65,7 @@ def test_no_text_gives_no_row(encoder: Encoder) -> None:
     assert encoder.encode([]).shape == (0, encoder.dimension)
 
 
+@pytest.mark.slow
 def test_vector_depends_on_its_text_alone_bit_by_bit(encoder: Encoder) -> None:
     together = encoder.encode(TEXTS)
     assert np.array_equal(together, np.vstack([encoder.encode([text]) for text in TEXTS]))
@@ -118,6 +119,7 @@ def test_onnx_fingerprint_is_the_same_on_every_machine() -> None:
     assert OnnxEncoder(onnx_folder(), max_tokens=128).fingerprint != onnx_encoder().fingerprint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 64])
 def test_batch_size_and_threads_change_no_bit(batch: int) -> None:
     other = OnnxEncoder(onnx_folder(), batch=batch, threads=2)

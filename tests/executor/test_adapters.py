@@ -227,6 +227,7 @@ async def test_an_unload_takes_the_name_away_and_can_be_repeated(world, files: P
     assert (again.status, again.reason) == ("skipped", "already_absent")
 
 
+@pytest.mark.slow
 async def test_an_adapter_in_use_is_not_taken_away_under_its_requests(world, files: Path) -> None:
     await world.start()
     loaded = await ended(world, adapter(files))
