@@ -2,21 +2,24 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 BENCHES := schemas simulator pipeline latency
-PURE := not service and not slow and not faults
+PURE := $(BIN)/pytest -q -n 2 --dist worksteal
 
-.PHONY: setup check test test-faults demo bench lock clean
+.PHONY: setup lint check test test-faults demo bench lock clean
 
 setup: ## environment, jars, model: everything the project runs on, without root
 	@deploy/setup.sh
 
-check: setup ## lint, types, pure tests: under two minutes
+lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q -n 2 --dist worksteal -m "$(PURE)"
 
-test: check ## everything: check, then the tests with the real stack, one at a time
-	$(BIN)/pytest -q --durations=15 -m "not ($(PURE))"
+check: lint ## lint, types, pure tests: under two minutes
+	$(PURE) -m "not service and not faults and not slow"
+
+test: lint ## everything: all pure tests, then those with the real stack, one at a time
+	$(PURE) -m "not service and not faults"
+	$(BIN)/pytest -q --durations=15 -m "service or faults"
 
 test-faults: setup ## every process killed at random moments, ten times each
 	STOKER_FAULT_ROUNDS=$${STOKER_FAULT_ROUNDS:-10} $(BIN)/pytest -q -m faults --durations=15

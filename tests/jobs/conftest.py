@@ -39,9 +39,9 @@ def job_settings(kafka_bootstrap: str, redis_url: str, encoder_model: Path) -> J
     )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def deployment(job_settings: JobSettings, stack_state: StateFolder) -> Iterator[Deployment]:
-    """The job; ask for a parallelism with `deployment.at`."""
+    """The job, which ends with the last test of this folder; ask for a parallelism with `deployment.at`."""
     made = Deployment(job_settings, stack_state)
     yield made
     made.close()
