@@ -89,6 +89,8 @@ class Board:
         elif isinstance(insight, Cluster):
             self._clusters.add((insight.scope, insight.cluster_id))
             self.seen["cluster"] = len(self._clusters)
+        elif isinstance(insight, Pattern) and insight.pattern == "request_group":
+            pass  # told at every slide, also where nothing has changed
         elif isinstance(insight, Score | Pattern | PrefixState):
             self.seen[type(insight).__name__.lower()] += 1
         elif insight.dimension == "query":

@@ -11,6 +11,7 @@ from schemas import (
     DeadReason,
     Embedding,
     OutcomeReason,
+    Pattern,
     PlannerState,
     Prefix,
     Reason,
@@ -149,3 +150,11 @@ def test_other_records_are_counted_and_do_no_harm() -> None:
     board.on_dead(encode(dead))
     assert board.planners["main"].state == "catching_up"
     assert (board.unreadable, board.dead_records) == (2, 1)
+
+
+def test_a_pattern_is_what_happened_and_not_what_is_told_of_groups_at_every_slide() -> None:
+    board = Board()
+    for kind in ("consecutive_prompts", "request_group", "adapter_rate", "request_group"):
+        told = Pattern(scope="s", pool="p", pattern=kind, subject="x", at_ms=1, priority=1, state=201)
+        board.on_insight(encode(told))
+    assert board.seen["pattern"] == 2
