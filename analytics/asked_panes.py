@@ -24,7 +24,8 @@ _NAMED: tuple[AskedDimension, ...] = ("template", "adapter")
 
 _ROW = np.dtype([("at_ms", ">i8"), ("identity", ">i8"), ("user", ">i8"), ("query", "V16")])
 _HALVES = np.dtype([("rest", "V24"), ("high", ">i8"), ("low", ">i8")])
-_ODD = np.int64(0x1E3779B97F4A7C15)
+ODD = np.int64(0x1E3779B97F4A7C15)
+"""Numbers times this differ in their upper bits, hashes in all: two of either kind are told apart by one word."""
 
 
 class AskedRecord(Record, frozen=True, array_like=True):
@@ -82,7 +83,7 @@ class AskedPanes:
 
     def add(self, asked: Asked) -> None:
         """Takes a message; where its pane is full, only that there was one."""
-        count = sum(len(group.rows) for group in asked.groups) // ROW_BYTES
+        count = _requests(asked)
         if self._events.get(asked.pane, 0) + count > self._max_pane_events:
             asked = Asked(asked.scope, asked.pane, asked.at_ms, (), asked.dropped + count)
         self._serial += 1
@@ -126,7 +127,7 @@ class AskedPanes:
         if dimension == "query":
             halves = np.frombuffer(joined, dtype=_HALVES)
             with np.errstate(over="ignore"):
-                mixed = halves["high"].astype(np.int64) * _ODD + halves["low"].astype(np.int64)
+                mixed = halves["high"].astype(np.int64) * ODD + halves["low"].astype(np.int64)
             _, first, which = np.unique(mixed, return_index=True, return_inverse=True)
             keys: list[bytes] = rows["query"][first].tolist()
         else:
@@ -152,14 +153,17 @@ class AskedPanes:
 
     def _hold(self, serial: int, asked: Asked) -> None:
         self._held.setdefault(asked.pane, {})[serial] = asked
-        count = sum(len(group.rows) for group in asked.groups) // ROW_BYTES
-        self._events[asked.pane] = self._events.get(asked.pane, 0) + count
+        self._events[asked.pane] = self._events.get(asked.pane, 0) + _requests(asked)
         names = self._names.setdefault(asked.pane, set())
         for group in asked.groups:
             names.update((kind, name) for kind in _NAMED if (name := _name(group, kind)))
 
     def _groups(self, panes: Iterable[int]) -> list[AskedRows]:
         return [group for pane in panes for asked in self._held[pane].values() for group in asked.groups]
+
+
+def _requests(asked: Asked) -> int:
+    return sum(len(group.rows) for group in asked.groups) // ROW_BYTES
 
 
 def _name(group: AskedRows, dimension: AskedDimension) -> str:

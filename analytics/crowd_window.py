@@ -14,16 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analytics.asked_panes import Column
+from analytics.asked_panes import ODD, Column
 from analytics.crowd_span import Counted, Span
 from analytics.key_numbers import KeyNumbers
 from analytics.pair_counts import PairCounts
 from analytics.running_entropy import CountSums, EntropyColumn, Integers, distinct, grown
 
 Key = bytes
-
-_ODD = np.int64(0x1E3779B97F4A7C15)
-"""Numbers times this differ in their upper bits, hashes of users in all: pairs of both are told apart by one word."""
 
 
 def _none() -> Integers:
@@ -112,7 +109,7 @@ class CrowdWindow:
         self._key_panes = grown(self._key_panes, self._keys.capacity)
         self._askers = grown(self._askers, self._keys.capacity)
         self._events = grown(self._events, self._keys.capacity)
-        pane.pairs, first = np.unique(column.users ^ keys * _ODD, return_index=True)
+        pane.pairs, first = np.unique(column.users ^ keys * ODD, return_index=True)
         pane.pair_keys = keys[first]
         pane.asked, pane.events = distinct(keys)
         _, pane.askers = distinct(pane.pair_keys)

@@ -14,19 +14,21 @@ class Alarms:
     def __init__(self) -> None:
         self._set: dict[Any, int] = {}
 
-    def arm(self, key: Any, due_ms: int | None, timers: Any) -> None:
+    def arm(self, key: Any, due_ms: int | None, timers: Any, later_ms: int = 0) -> None:
         """Registers the key's next timer unless it is the one that waits already.
 
         Args:
             key: the current key.
             due_ms: event time, or None when nothing is to come.
             timers: Flink's TimerService.
+            later_ms: how much after its due time the timer fires: shards end a slide one after the other, and who waits
+                for all of them waits for the last.
         """
         if due_ms is None:
             self._set.pop(key, None)
-        elif self._set.get(key) != due_ms:
-            timers.register_event_time_timer(due_ms)
-            self._set[key] = due_ms
+        elif self._set.get(key) != due_ms + later_ms:
+            timers.register_event_time_timer(due_ms + later_ms)
+            self._set[key] = due_ms + later_ms
 
     @staticmethod
     def due(at_ms: int, due_ms: int | None) -> bool:

@@ -56,7 +56,7 @@ class DemandOperator(KeyedBroadcastProcessFunction):  # type: ignore[misc]  # un
         demand = self._shard(key)
         timers = ctx.timer_service()
         out = demand.on_fact(value, event_time_ms(timers), self._policies.book(ctx))
-        self._arm(key, demand, timers)
+        self._alarms.arm(key, demand.next_timer_ms, timers, self._delay_ms(key))
         return out
 
     def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext) -> Sequence[bytes]:
@@ -68,12 +68,8 @@ class DemandOperator(KeyedBroadcastProcessFunction):  # type: ignore[misc]  # un
             return ()
         out = demand.on_timer(at_ms, self._policies.book(ctx))
         self._tallies.tell(key, demand.counters)
-        self._arm(key, demand, ctx.timer_service())
+        self._alarms.arm(key, demand.next_timer_ms, ctx.timer_service(), self._delay_ms(key))
         return out
-
-    def _arm(self, shard: int, demand: Demand, timers: Any) -> None:
-        due_ms = demand.next_timer_ms
-        self._alarms.arm(shard, None if due_ms is None else due_ms + self._delay_ms(shard), timers)
 
     def _delay_ms(self, shard: int) -> int:
         """Each shard ends its slide a little later than the one before, so that no event waits for all of them."""

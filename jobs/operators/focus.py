@@ -40,7 +40,7 @@ class FocusOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped base
         scope = key_of(value)
         focus = self._live[scope]
         focus.on_asked(open_as(value, Asked))
-        self._arm(scope, focus, ctx.timer_service())
+        self._alarms.arm(scope, focus.next_timer_ms, ctx.timer_service(), self._spread_ms)
         self._let_go(scope, focus)
         yield from ()
 
@@ -52,18 +52,13 @@ class FocusOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped base
         out: list[bytes] = []
         if Alarms.due(at_ms, focus.next_timer_ms):
             out = focus.on_timer(at_ms)
-            self._arm(scope, focus, ctx.timer_service())
+            self._alarms.arm(scope, focus.next_timer_ms, ctx.timer_service(), self._spread_ms)
         self._let_go(scope, focus)
         for envelope in out:
             if tag_of(envelope) == Tag.INSIGHT:
                 yield INSIGHTS, keyed(key_of(envelope), body_of(envelope))
             else:
                 yield envelope
-
-    def _arm(self, scope: str, focus: ScopeFocus, timers: Any) -> None:
-        """A slide's last shard tells its requests this much after the slide's end."""
-        due_ms = focus.next_timer_ms
-        self._alarms.arm(scope, None if due_ms is None else due_ms + self._spread_ms, timers)
 
     def _let_go(self, scope: str, focus: ScopeFocus) -> None:
         if focus.blank:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pyflink.datastream import KeyedProcessFunction, RuntimeContext
 
@@ -37,7 +36,7 @@ class PrefixOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped bas
         scope = key_of(value)
         tree = self._live[scope]
         tree.on_delta(open_as(value, PrefixDelta))
-        self._arm(scope, tree, ctx.timer_service())
+        self._alarms.arm(scope, tree.next_timer_ms, ctx.timer_service(), self._spread_ms)
         return ()
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Sequence[bytes]:
@@ -48,12 +47,7 @@ class PrefixOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped bas
         if not Alarms.due(at_ms, tree.next_timer_ms):
             return ()
         out = tree.on_timer(at_ms)
-        self._arm(scope, tree, ctx.timer_service())
+        self._alarms.arm(scope, tree.next_timer_ms, ctx.timer_service(), self._spread_ms)
         if tree.next_timer_ms is None:  # nothing is to come: a scope that went quiet must not stay in memory
             del self._live[scope]
         return out
-
-    def _arm(self, scope: str, tree: PrefixTree, timers: Any) -> None:
-        """A slide's last shard tells its chains this much after the slide's end."""
-        due_ms = tree.next_timer_ms
-        self._alarms.arm(scope, None if due_ms is None else due_ms + self._spread_ms, timers)
