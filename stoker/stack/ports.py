@@ -15,33 +15,37 @@ LOOPBACK = "127.0.0.1"
 LOWEST = 12_000
 """Free ports are taken from here upwards: well-known services live below."""
 _CHANCE = random.SystemRandom()
+_GIVEN: set[int] = set()
+"""What this process was given: a port that its next service has not opened yet looks free, and is not."""
 
 
 def free_port() -> int:
-    """A port that nothing listens on now. Another process may take it before it is used."""
+    """A port that nothing listens on now, as in :func:`free_ports`."""
     return free_ports(1)[0]
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports that nothing listens on now.
+    """Different ports that nothing listens on now, none given twice. Another process may take one before it is used.
 
     They lie below the range that outgoing connections use: in it a client that dials a dead server again and again may
     be given that very port, connect to itself, and keep the server from coming back.
     """
-    found: list[int] = []
-    while len(found) < count:
-        port = _CHANCE.randrange(LOWEST, _ephemeral_from())
-        if port not in found and is_free(port):
-            found.append(port)
-    return found
+    return [_block(1) for _ in range(count)]
 
 
 def free_pair() -> int:
     """A free port whose successor is free too."""
+    return _block(2)
+
+
+def _block(length: int) -> int:
+    """First of `length` free ports in a row."""
     while True:
-        port = free_port()
-        if is_free(port + 1):
-            return port
+        first = _CHANCE.randrange(LOWEST, _ephemeral_from() - length)
+        block = range(first, first + length)
+        if _GIVEN.isdisjoint(block) and all(map(is_free, block)):
+            _GIVEN.update(block)
+            return first
 
 
 def _ephemeral_from() -> int:
