@@ -2,7 +2,7 @@
 
 A whole answer is put into the cache while its mean reward is at the floor or above, its query is hot, and the query's
 vector is there. One whose mean falls below the floor, or whose model or template has been replaced, is taken out at
-once: that is no warm-up, so neither budget nor hold-out nor freeze keeps it back.
+once, and sent for again where that fails: that is no warm-up, so neither budget nor hold-out nor freeze keeps it back.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from analytics.records import Section, pack, path, unpack
 from analytics.reward_book import RewardBook
 from analytics.reward_posterior import Posterior
 from analytics.scoring import DemandQueue, alpha_of, compute_dynamic_score
+from analytics.withdrawals import WithdrawalRecord, Withdrawals
 from analytics.worth import Worth
 from schemas import Announcement, OutcomeReason, Response, WarmupOutcome
 from schemas.canonical import bucket, response_key
@@ -40,6 +41,7 @@ class AnswerPlanner:
     Args:
         rewards: what they earned.
         embeddings: knows which queries have a vector.
+        withdrawals: answers on their way out of the cache; nothing else is put there for their queries meanwhile.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class AnswerPlanner:
         queue: DemandQueue,
         rewards: RewardBook,
         embeddings: EmbeddingPlanner,
+        withdrawals: Withdrawals,
         store: Section,
     ) -> None:
         self._config = config
@@ -56,17 +59,12 @@ class AnswerPlanner:
         self._queue = queue
         self._rewards = rewards
         self._embeddings = embeddings
+        self._withdrawals = withdrawals
         self._store = store
         self._known: dict[str, dict[str, AnswerRecord]] = {}
-        self._owed: set[tuple[str, str]] = set()
 
     def __len__(self) -> int:
         return sum(len(known) for known in self._known.values())
-
-    @property
-    def owed(self) -> int:
-        """How many withdrawals have not gone out."""
-        return len(self._owed)
 
     def on_answer(self, answered: Answered) -> None:
         """Remembers an answer that was judged."""
@@ -77,14 +75,16 @@ class AnswerPlanner:
         """Looks whether the answer in the cache has lost its place."""
         record = self._get(scope, query)
         if record is not None and record.served is not None and self._bad(record, record.served, policy.score(scope)):
-            self._put(record.without((record.served,)))
+            self._end(record, (record.served,), TRIGGER_BAD_REWARD)
 
     def on_outcome(self, outcome: WarmupOutcome) -> None:
         """Forgets the answer that a command was for if no executor can serve it, so that another may take its place.
 
         It comes back when it is given and judged again.
         """
-        record = self._get(outcome.scope, outcome.target_key.rpartition(":")[2])
+        query = outcome.target_key.rpartition(":")[2]
+        self._withdrawals.on_outcome(outcome.scope, query, outcome)
+        record = self._get(outcome.scope, query)
         if record is None or record.served is None or outcome.reason not in _NOT_SERVED or outcome.action != "warm":
             return
         target = self._memory.get(outcome.scope, outcome.target_key)
@@ -98,11 +98,11 @@ class AnswerPlanner:
                 held = record.answers if record.served is None else {*record.answers, record.served}
                 gone = tuple(each for each in held if _ended(each, change))
                 if gone:
-                    self._put(record.without(gone))
+                    self._end(record, gone, TRIGGER_REPLACED)
 
     def withdrawals(self, at_ms: int, policy: PolicyBook) -> list[Draft]:
         """Commands that take answers out of the cache: of a frozen scope too, for a freeze is there to end harm."""
-        return [self._withdrawal(self._known[scope][query], at_ms, policy) for scope, query in sorted(self._owed)]
+        return [self._withdrawal(each, at_ms, policy) for each in self._withdrawals.due(at_ms)]
 
     def review(self, at_ms: int, policy: PolicyBook) -> tuple[list[Offer], int, int]:
         """Looks at the judged answers of every scope's hot queries, and whether policy still likes what is served.
@@ -156,7 +156,8 @@ class AnswerPlanner:
             "rate_per_s": rate_per_s,
         }
         return self._draft(
-            record,
+            scope,
+            query,
             best,
             embedded.fingerprint,
             at_ms,
@@ -177,10 +178,12 @@ class AnswerPlanner:
         target = draft.source
         if not isinstance(target, Response):
             return
-        record = self._known[draft.scope][draft.unit]
         if draft.action == "invalidate":
-            self._put(record.settled())
+            sent = self._memory.get(draft.scope, draft.key)
+            assert sent is not None
+            self._withdrawals.sent(draft.scope, draft.unit, sent.command_id, sent.attempt, sent.expires_ms)
             return
+        record = self._known[draft.scope][draft.unit]
         answer = next(each for each in record.answers if each.ref == target.response_ref)
         self._put(record.serving(answer, target.fingerprint, int(draft.content_version), target.until_ms))
 
@@ -189,7 +192,8 @@ class AnswerPlanner:
         for scope, known in list(self._known.items()):
             judged = self._rewards.of(scope)
             for query, record in list(known.items()):
-                if query not in judged and record.until_ms <= at_ms and record.withdrawn is None:
+                leaving = (scope, query) in self._withdrawals
+                if query not in judged and record.until_ms <= at_ms and not leaving:
                     self._drop(scope, query)
 
     def restore(self, blob: bytes) -> None:
@@ -208,7 +212,7 @@ class AnswerPlanner:
     def _best(self, record: AnswerRecord, score: ScorePolicy) -> KnownAnswer | None:
         """The answer to have in the cache: the one that is there as long as it is good, else the best of the good."""
         earned = self._rewards.of(record.scope).get(record.query)
-        if earned is None or record.withdrawn is not None:
+        if earned is None or (record.scope, record.query) in self._withdrawals:
             return None
         good = []
         for answer in record.answers:
@@ -244,34 +248,45 @@ class AnswerPlanner:
             attempt = target.next_attempt(now, at_ms)
         return Offer(QOS_RANK[plan.qos], -value, record.scope, key, (), attempt)
 
-    def _withdrawal(self, record: AnswerRecord, at_ms: int, policy: PolicyBook) -> Draft:
-        plan, answer = policy.plan(record.scope), record.withdrawn
-        assert answer is not None
-        earned = self._rewards.of(record.scope).get(record.query)
+    def _end(self, record: AnswerRecord, gone: tuple[KnownAnswer, ...], trigger: str) -> None:
+        """Forgets some answers; one that is in the cache must leave it."""
+        left = record.without(gone)
+        self._put(left)
+        if record.served is not None and left.served is None:
+            names = (record.scope, record.query, record.served, record.fingerprint)
+            self._withdrawals.add(WithdrawalRecord(1, *names, left.version, record.until_ms, trigger))
+
+    def _withdrawal(self, leaving: WithdrawalRecord, at_ms: int, policy: PolicyBook) -> Draft:
+        scope, query, answer = leaving.scope, leaving.query, leaving.answer
+        plan = policy.plan(scope)
+        earned = self._rewards.of(scope).get(query)
         mean, count = earned.of_answer(answer.response) if earned is not None else (0.0, 0)
-        bad = self._bad(record, answer, policy.score(record.scope))
-        target = self._memory.get(record.scope, response_key(self._config.response_cache, record.query))
+        target = self._memory.get(scope, response_key(self._config.response_cache, query))
         now = bucket(at_ms, self._config.scaled(plan.response_repeat_ms))
+        further = 1 if target is None else target.next_attempt(now, at_ms)
         return self._draft(
-            record,
+            scope,
+            query,
             answer,
-            record.fingerprint,
+            leaving.fingerprint,
             at_ms,
             plan,
             action="invalidate",
-            attempt=1 if target is None else target.next_attempt(now, at_ms),
-            version=record.version,
+            # Its executor does nothing twice under one id: the number grows though the target may be forgotten.
+            attempt=max(leaving.attempt + 1, further),
+            version=leaving.version,
             until_ms=at_ms,
             reward=mean,
             p_asked=0.0,
-            trigger=TRIGGER_BAD_REWARD if bad else TRIGGER_REPLACED,
-            evidence={"reward": mean, "judgements": float(count)},
+            trigger=leaving.trigger,
+            evidence={"reward": mean, "judgements": float(count), "tries": float(leaving.tries + 1)},
             bytes=0,
         )
 
     def _draft(
         self,
-        record: AnswerRecord,
+        scope: str,
+        query: str,
         answer: KnownAnswer,
         fingerprint: str,
         at_ms: int,
@@ -294,7 +309,7 @@ class AnswerPlanner:
         target = Response(
             cache=config.response_cache,
             fingerprint=fingerprint,
-            query_sha256=record.query,
+            query_sha256=query,
             response_ref=answer.ref,
             model=answer.adapter or answer.model,
             template_version=answer.template,
@@ -303,10 +318,10 @@ class AnswerPlanner:
             until_ms=until_ms,
         )
         return Draft(
-            scope=record.scope,
-            key=response_key(config.response_cache, record.query),
+            scope=scope,
+            key=response_key(config.response_cache, query),
             source=target,
-            unit=record.query,
+            unit=query,
             bucket=bucket(at_ms, repeat_ms),
             attempt=attempt,
             life_ms=config.life_ms(plan.response_life_ms),
@@ -338,10 +353,6 @@ class AnswerPlanner:
 
     def _hold(self, record: AnswerRecord) -> None:
         self._known.setdefault(record.scope, {})[record.query] = record
-        if record.withdrawn is not None:
-            self._owed.add((record.scope, record.query))
-        else:
-            self._owed.discard((record.scope, record.query))
 
     def _drop(self, scope: str, query: str) -> None:
         del self._known[scope][query]

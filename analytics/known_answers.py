@@ -31,7 +31,6 @@ class AnswerRecord(Record, frozen=True, array_like=True):
         version: of what the cache was last told; it grows with each other answer and with each withdrawal.
         served: the answer that the cache was told, None where there is none. fingerprint: of its entry's vector.
         until_ms: end of that entry, in the time of its command.
-        withdrawn: an answer that must leave the cache, as long as its command has not gone out.
     """
 
     scope: str
@@ -41,7 +40,6 @@ class AnswerRecord(Record, frozen=True, array_like=True):
     served: KnownAnswer | None = None
     fingerprint: str = ""
     until_ms: int = 0
-    withdrawn: KnownAnswer | None = None
 
     def with_answer(self, answered: Answered) -> AnswerRecord:
         """The record after one more answer."""
@@ -64,22 +62,16 @@ class AnswerRecord(Record, frozen=True, array_like=True):
         return structs.replace(self, served=answer, fingerprint=fingerprint, version=version, until_ms=until_ms)
 
     def without(self, gone: tuple[KnownAnswer, ...]) -> AnswerRecord:
-        """The record without some answers; one that is in the cache must leave it."""
+        """The record without some answers, nor the one in the cache if it is among them: that must leave it."""
         left = tuple(each for each in self.answers if each not in gone)
         if self.served is None or all(each.response != self.served.response for each in gone):
             return structs.replace(self, answers=left)
-        return structs.replace(
-            self, answers=left, version=self.version + 1, served=None, until_ms=0, withdrawn=self.served
-        )
+        return structs.replace(self, answers=left, version=self.version + 1, served=None, until_ms=0)
 
     def refused(self) -> AnswerRecord:
         """The record after the executor did not find or take the answer that it was sent for."""
         left = tuple(each for each in self.answers if each != self.served)
         return structs.replace(self, answers=left, served=None, until_ms=0)
-
-    def settled(self) -> AnswerRecord:
-        """The record after the withdrawal went out."""
-        return structs.replace(self, withdrawn=None)
 
     def next_version(self, answer: KnownAnswer) -> int:
         """Content version of a command that puts an answer into the cache."""

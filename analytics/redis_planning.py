@@ -1,7 +1,7 @@
 """The plan of a Redis pool: the queue of hot queries, what they earned, answers, embeddings, clusters, and values.
 
-It hears the queries of all pools (B16). Its sections of the store: a answers, c clusters, k known queries, q demand,
-r rewards, u queues.
+It hears the queries of all pools (B16). Its sections of the store: a answers, c clusters, k known queries, o answers
+on their way out, q demand, r rewards, u queues.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from analytics.reward_book import RewardBook
 from analytics.scoring import DemandQueue
 from analytics.stores import MapStore
 from analytics.tick import Tick
+from analytics.withdrawals import FIRST_PAUSE_MS, Withdrawals
 from schemas import EVERY_SCOPE, WarmupOutcome, encode
 
 SIGHT_PRIORITY = 700
@@ -41,8 +42,9 @@ class RedisPlanner(Planner):
         self._rewards = RewardBook(config.max_judged, Section(store, "r"), self._alike)
         self._queue = DemandQueue(Section(store, "q"), Section(store, "u"), self._rewards)
         self._embeddings = EmbeddingPlanner(config, self._memory, self._queue, Section(store, "k"))
+        self._withdrawals = Withdrawals(config.scaled(FIRST_PAUSE_MS), Section(store, "o"))
         self._answers = AnswerPlanner(
-            config, self._memory, self._queue, self._rewards, self._embeddings, Section(store, "a")
+            config, self._memory, self._queue, self._rewards, self._embeddings, self._withdrawals, Section(store, "a")
         )
         self._clusters = ClusterPlanner(config, self._embeddings, Section(store, "c"))
         self._restore(
@@ -54,7 +56,7 @@ class RedisPlanner(Planner):
                 "r": self._rewards.restore,
                 "u": self._queue.restore_queue,
             },
-            {},
+            {"o": self._withdrawals.restore},
         )
         self._share()
 
@@ -150,7 +152,7 @@ class RedisPlanner(Planner):
     def _withdraw(self, at_ms: int, policy: PolicyBook) -> list[bytes]:
         """Takes out of the cache what has lost its place there."""
         out: list[bytes] = []
-        for draft in self._answers.withdrawals(at_ms, policy) if self._answers.owed else ():
+        for draft in self._answers.withdrawals(at_ms, policy):
             out += self._fast(draft, at_ms, WITHDRAWAL_PRIORITY, NO_ALLOWANCE, policy)
             self._answers.issued(draft)
         return out
@@ -218,6 +220,7 @@ class RedisPlanner(Planner):
             "answers_known": float(len(self._answers)),
             "owed": float(self._embeddings.owed),
             "offers": float(len(offers)),
+            **self._withdrawals.reported(),
             **own,
         }
         out.append(self._report(tick, False, looked, suppressed, evidence, left_out))

@@ -44,6 +44,7 @@ class Drive:
         self.scores: list[Score] = []
         self.states: list[PlannerState] = []
         self.said: list[bytes] = []
+        self.issued: list[WarmupCommand] = []
 
     def rebuild(self) -> None:
         self.store = self.store.copy()
@@ -79,6 +80,12 @@ class Drive:
         told = Rewarded(scope, QUERY, response, domain, self.now, *counted, *weighed)
         return self.hear(seal(Tag.REWARDED, REDIS, told), lag)
 
+    def ended(self, status: str = "applied", reason: OutcomeReason = OutcomeReason.DONE) -> None:
+        """What became of the last command."""
+        if self.issued:
+            told = outcome(self.issued[-1], "redis", self.now, status, reason)
+            assert self.hear(seal(Tag.CONTROL, REDIS, encode(told))) == []
+
     def responses(self, commands: list[WarmupCommand]) -> list[WarmupCommand]:
         return [command for command in commands if isinstance(command.target, Response)]
 
@@ -97,6 +104,7 @@ class Drive:
         for envelope in envelopes:
             if tag_of(envelope) == Tag.COMMAND:
                 commands.append(decode(body_of(envelope), WarmupCommand))
+                self.issued.append(commands[-1])
                 continue
             message = decode(body_of(envelope), Score, PlannerState, Focus)
             if isinstance(message, Score):
@@ -273,8 +281,10 @@ def test_a_response_that_is_judged_badly_is_taken_back_at_once_with_an_id_of_its
     assert gone.command_id not in ("", command.command_id)
     assert gone.issued_at_ms == drive.now
     assert gone.reason.trigger == "bad_reward"
-    assert gone.reason.evidence == {"reward": 0.45, "judgements": 3.0, "worth_density": 0.0, "attempt": 2.0}
+    numbers = {"reward": 0.45, "judgements": 3.0, "worth_density": 0.0, "attempt": 2.0, "tries": 1.0}
+    assert gone.reason.evidence == numbers
     assert drive.reward(0.4, 4) == []
+    drive.hear(seal(Tag.CONTROL, REDIS, encode(outcome(gone, "redis", drive.now))))
     assert drive.responses(drive.run(700_000)) == []
 
 
@@ -406,15 +416,16 @@ STEPS = st.lists(
             st.sampled_from(["x", "y", "z"]),
             st.sampled_from(["s", "other"]),
         ),
-        st.tuples(st.just("run"), st.sampled_from([TICK, 10_000, 620_000])),
+        st.tuples(st.just("run"), st.sampled_from([TICK, 10_000, 40_000, 620_000])),
         st.tuples(st.just("freeze"), st.booleans()),
+        st.tuples(st.just("ended"), st.sampled_from(["applied", "failed", "expired"])),
     ),
     max_size=25,
 )
 
 
 def _live(script, rule: str, crashes: bool) -> list[bytes]:
-    drive = Drive(book(experiment={"hold_share": 0.3}, score={"rule": rule}))
+    drive = Drive(book(experiment={"hold_share": 0.3}, score={"rule": rule}, plan={"response_life_ms": 20_000}))
     group = LiveCluster("c" * 32, (QUERY, query_sha256("resets")), 2, 60.0, 0.0, 0.2)
     drive.hear(seal(Tag.CLUSTERED, REDIS, Clustered("s", drive.now, drive.now + 60_000, "f" * 32, (group,))))
     for number, (kind, *arguments) in enumerate(script, 1):
@@ -455,6 +466,7 @@ def test_no_answer_is_commanded_twice_in_an_interval_nor_ever_below_the_floor(sc
             commands = drive.reward(*arguments)
         elif kind != "freeze":
             getattr(drive, kind)(*arguments)
+        assert len({command.command_id for command in drive.issued}) == len(drive.issued)
         for command in drive.responses(commands):
             place = (command.scope, command.target.response_ref)
             assert (command.action == "warm") == (earned[place] >= 0.5)

@@ -134,6 +134,7 @@ def outcome(command, replica, at, status="applied", reason=OutcomeReason.DONE, w
         outcome_id=outcome_id(command.command_id, replica),
         command_id=command.command_id,
         target_key=command.target_key,
+        action=command.action,
         scope=command.scope,
         pool=command.pool,
         replica=replica,
