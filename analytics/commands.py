@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ ROLES: tuple[Role, ...] = Role.__args__  # type: ignore[attr-defined]
 """Roles by the index that chains carry."""
 BLOCK_ROLE = ROLES.index("block")
 TOP_PRIORITY = 999
+LEVELS_PER_HALF = 50
+"""Levels of priority between a worth and half of it: 1.4 % more is another level, and a millionth is still one."""
 NEVER_MS = 1 << 62
 """Later than all event times."""
 
@@ -249,3 +252,14 @@ class Issuer:
 def priority_of(rank: int, among: int) -> int:
     """Priority by rank among what a tick issues: 999 for the first, evenly down to 0."""
     return TOP_PRIORITY - rank * (TOP_PRIORITY + 1) // max(1, among)
+
+
+def priority_by_worth(draft: Draft) -> int:
+    """Priority by worth, on one scale for all ticks and both lanes of a pool of replicas (D15).
+
+    What prefill of a token earns, as a share of the most that it can: the uses that a copy may expect. One certain use
+    is 999, and each half of it `LEVELS_PER_HALF` less.
+    """
+    worth = draft.worth
+    uses = worth.p_asked * worth.p_absent * worth.reward / draft.copies
+    return max(0, min(TOP_PRIORITY, TOP_PRIORITY + round(LEVELS_PER_HALF * math.log2(uses)))) if uses > 0 else 0

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from analytics.adapter_planning import AdapterPlanner
 from analytics.choosing import LeftOut, choose
-from analytics.commands import Allowance, Draft, priority_of
+from analytics.commands import Allowance, Draft, priority_by_worth, priority_of
 from analytics.envelopes import Fading, Partial, Tag, body_of, open_as, seal, tag_of
-from analytics.pattern_planning import PatternPlanner, priority_of_pattern
+from analytics.pattern_planning import PatternPlanner
 from analytics.plan_config import PlanConfig
 from analytics.planning import Planner
 from analytics.policy import PolicyBook
@@ -40,7 +40,7 @@ class EnginePlanner(Planner):
         super().__init__(config, pool, store)
         self._stay = StayTime(config.scaled(PlanPolicy().prefix_resident_ms), Section(store, "w"))
         self._prefixes = PrefixPlanner(config, self._memory, Section(store, "x"), self._stay)
-        self._patterns = PatternPlanner(config, pool, self._memory, self._prefixes, store)
+        self._patterns = PatternPlanner(config, pool, self._memory, self._prefixes, self._stay, store)
         self._prompts = PromptPlanner(config, pool, self._memory, self._prefixes, store)
         self._adapters = AdapterPlanner(config, pool, self._memory, self._fleet, store)
         self._restore(
@@ -149,7 +149,7 @@ class EnginePlanner(Planner):
         if draft is None:
             return out
         allowance = self._allowance(found.scope, ready, policy)
-        return out + self._fast(draft, at_ms, priority_of_pattern(found).command, allowance, policy)
+        return out + self._fast(draft, at_ms, self._patterns.priority(found, draft, policy), allowance, policy)
 
     def _on_prompts(self, use: PromptUse, watermark_ms: int, policy: PolicyBook) -> None:
         self._prompts.on_use(use, policy)
@@ -162,6 +162,10 @@ class EnginePlanner(Planner):
         before = [] if tick.behind else self._plan_adapters(tick) + self._plan_prompts(tick)
         groups = self._patterns.group_insights(tick.at_ms) if tick.report else []
         return before + self._plan_prefixes(tick) + groups
+
+    def _priority(self, draft: Draft, rank: int, among: int) -> int:
+        """By worth, so that what ticks and patterns ask for stands in one line; an own policy's rank is its own."""
+        return priority_by_worth(draft) if self._config.own is None else super()._priority(draft, rank, among)
 
     def _fast(self, draft: Draft, at_ms: int, priority: int, allowance: Allowance, policy: PolicyBook) -> list[bytes]:
         out = super()._fast(draft, at_ms, priority, allowance, policy)

@@ -1,17 +1,18 @@
-"""Sessions in a GPU pool's plan: where prompts resemble each other their prefix is warmed at once (D10, spec).
+"""Sessions in a GPU pool's plan: where prompts resemble each other their prefix is warmed at once (D10).
 
-What its requests are like is grouped over all sessions of a scope, and told once a slide; it warms nothing.
+Its priority is by worth, as that of hot prefixes is, or by the spec's formula. What requests are like is grouped over
+all sessions of a scope, and told once a slide; it warms nothing.
 """
 
 from __future__ import annotations
 
 import math
 
-from analytics.commands import Draft
+from analytics.commands import Draft, priority_by_worth
 from analytics.copies import spread
 from analytics.envelopes import Candidate, Tag, seal
 from analytics.memory import TargetMemory
-from analytics.patterns import Priority, pattern_state, prefill_priority
+from analytics.patterns import CONSECUTIVE, Priority, pattern_state, prefill_priority
 from analytics.plan_config import PlanConfig
 from analytics.policy import PolicyBook
 from analytics.pools import envelope_key
@@ -22,9 +23,10 @@ from analytics.records import Section
 from analytics.replicas import Ready
 from analytics.request_features import SessionFeatures
 from analytics.request_groups import RequestGroups
+from analytics.stay_time import StayTime
 from analytics.stores import MapStore
 from analytics.turns import SessionPattern
-from analytics.worth import Worth, p_absent_prior
+from analytics.worth import Worth, p_absent, p_absent_prior
 from schemas import Pattern, encode
 from schemas.canonical import bucket, prefix_key
 from schemas.warmup_command import Qos
@@ -40,16 +42,24 @@ class PatternPlanner:
     """Patterns of every scope in one pool. A scope that had one lately has its share of the pool's prefill.
 
     Args:
+        stay: how long replicas keep what nobody asks for.
         store: its records begin with `h` (scopes that had a pattern) and `g` (groups of requests).
     """
 
     def __init__(
-        self, config: PlanConfig, pool: str, memory: TargetMemory, prefixes: PrefixPlanner, store: MapStore
+        self,
+        config: PlanConfig,
+        pool: str,
+        memory: TargetMemory,
+        prefixes: PrefixPlanner,
+        stay: StayTime,
+        store: MapStore,
     ) -> None:
         self._config = config
         self._pool = pool
         self._memory = memory
         self._prefixes = prefixes
+        self._stay = stay
         self._recent = RecentScopes(config.scaled(config.candidates_life_ms), Section(store, "h"))
         self._groups = RequestGroups(config.scaled(GROUP_LIFE_MS), Section(store, "g"))
 
@@ -103,7 +113,6 @@ class PatternPlanner:
 
     def insight(self, found: SessionPattern) -> bytes:
         """What everyone is told of a pattern, in the JSON of its topic."""
-        priority = priority_of_pattern(found)
         return encode(
             Pattern(
                 scope=found.scope,
@@ -111,7 +120,7 @@ class PatternPlanner:
                 pattern="consecutive_prompts",
                 subject=found.subject,
                 at_ms=found.at_ms,
-                priority=priority.raw,
+                priority=_spec_priority(found).raw,
                 state=pattern_state(found.known, ()).state,
                 evidence={
                     "similarity": found.similarity,
@@ -143,7 +152,11 @@ class PatternPlanner:
         charge = sum(missing[name] for name in names) / len(names)
         unit = self._prefixes.family_of(scope, found.root, found.hashes)
         p_asked = -math.expm1(-found.qps * config.scaled(config.horizon_ms) / 1000)
-        prior = p_absent_prior(found.qps, len(ready.names), config.scaled(plan.prefix_resident_ms))
+        replicas = len(ready.names)
+        stay_ms = config.scaled(plan.prefix_resident_ms) if self._stay.ms is None else self._stay.ms
+        # A new pattern has been asked for just as often as makes one.
+        asked_ms = stay_ms if found.known else min(stay_ms, CONSECUTIVE * 1000 / found.qps)
+        absent = p_absent(replicas - len(names), len(names), p_absent_prior(found.qps, replicas, asked_ms))
         candidate = Candidate(0, found.hashes, found.tokens, found.roles, unit, found.qps, p_asked, 1.0, found.at_ms)
         prefill_per_s = policy.budget().prefill_tokens_per_s * config.time_scale
         qos: Qos = plan.qos  # type: ignore[assignment]
@@ -158,19 +171,26 @@ class PatternPlanner:
             repeat_ms=repeat_ms,
             names=names,
             charge=charge,
-            worth=Worth(p_asked, prior, charge / prefill_per_s * 1000, charge * len(names)),
+            worth=Worth(p_asked, absent, charge / prefill_per_s * 1000, charge * len(names)),
             trigger=TRIGGER,
             qos=qos,
             tokens=tokens,
             evidence={
                 "state": float(pattern_state(found.known, ()).state),
-                "priority_raw": float(priority_of_pattern(found).raw),
+                "priority_raw": float(_spec_priority(found).raw),
                 "qps": found.qps,
                 "similarity": found.similarity,
                 "tokens_missing": charge,
-                "replicas_ready": float(len(ready.names)),
+                "replicas_ready": float(replicas),
+                "stay_ms": float(stay_ms),
             },
         )
+
+    def priority(self, found: SessionPattern, draft: Draft, policy: PolicyBook) -> int:
+        """Of the command that a draft of a pattern becomes."""
+        if policy.pattern(found.scope).rule == "spec":
+            return _spec_priority(found).command
+        return priority_by_worth(draft)
 
     def _missing(self, found: SessionPattern, soon_ms: int, ready: Ready) -> dict[str, int]:
         """Tokens to warm on each replica that needs any: all of a new pattern's, a known one's missing segments'."""
@@ -191,8 +211,8 @@ class PatternPlanner:
         return needed
 
 
-def priority_of_pattern(found: SessionPattern) -> Priority:
-    """The spec's priority; what is fingerprinted is the prefix, or the session where its prompts share none."""
+def _spec_priority(found: SessionPattern) -> Priority:
+    """What is fingerprinted is the prefix, or the session where its prompts share none."""
     fingerprint = found.hashes[-HASH_BYTES:].hex() if found.hashes else found.subject
     return prefill_priority(fingerprint, found.qps)
 

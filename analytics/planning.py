@@ -215,10 +215,18 @@ class Planner(PoolState, ABC):
         self._clock.issued += among
         return [
             self._issuer.command(
-                self._crowds.told(draft, tick.at_ms), tick.at_ms, "tick", priority_of(rank, among), tick.policy
+                self._crowds.told(draft, tick.at_ms),
+                tick.at_ms,
+                "tick",
+                self._priority(draft, rank, among),
+                tick.policy,
             )
             for rank, draft in enumerate(choice.drafts)
         ]
+
+    def _priority(self, _draft: Draft, rank: int, among: int) -> int:
+        """Of what a tick has chosen."""
+        return priority_of(rank, among)
 
     def _behind(self, event_ms: int, wall_ms: int, policy: PolicyBook) -> bool:
         """Whether event time lags by more than half of a command's life."""

@@ -223,6 +223,11 @@ class SchedulePolicy:
 class PatternPolicy:
     """Section `pattern`: consecutive prompts of a session that resemble each other (D10)."""
 
+    rule: str = knob(
+        "tuned",
+        "Priority of a pattern's command: `tuned` by its worth, `spec` by hash and rate.",
+        choices=("tuned", "spec"),
+    )
     enabled: bool = knob(
         True, "Whether such a session's prefix is warmed at once; `warmup.pattern_scopes` says whose are looked for."
     )

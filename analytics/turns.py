@@ -41,7 +41,7 @@ class SessionPattern(Struct, frozen=True, array_like=True):
             where the prompts share none.
         known: whether the prompt before it had completed a pattern as well.
         similarity: the lesser of both Jaccard indices.
-        qps: rate of the session's prompts.
+        qps: rate of the session's prompts, above 0.
     """
 
     scope: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -13,7 +14,7 @@ from analytics.envelopes import Root, Tag, seal
 from analytics.patterns import fnv1a32
 from analytics.prompt_usage import PromptUse
 from analytics.turns import SessionPattern
-from schemas import Announcement, Pattern, Segment, encode
+from schemas import Announcement, Pattern, Segment, WarmupCommand, encode
 from schemas.announcement import announcement_id
 from tests.analytics.test_planning import (
     ROOT,
@@ -60,7 +61,10 @@ def test_a_new_pattern_s_whole_prefix_is_warmed_at_once_on_every_replica() -> No
     assert (command.replicas.names, command.cost.tokens) == (("r1", "r2"), 300)
     raw = int(fnv1a32(last.encode()) % 100 * 0.5 / 2.5)
     evidence = command.reason.evidence
-    assert (command.priority, evidence["priority_raw"], evidence["state"]) == (raw, raw, 201)
+    assert (evidence["priority_raw"], evidence["state"]) == (raw, 201)
+    # Each of two replicas has seen one and a half of its three prompts, and serves half of the next ones.
+    assert command.benefit.p_absent == pytest.approx(math.exp(-1.5))
+    assert command.priority == 999 + round(50 * math.log2(command.benefit.p_asked * math.exp(-1.5) / 2))
     (insight,) = drive.insights
     assert isinstance(insight, Pattern)
     assert (insight.pattern, insight.subject, insight.state, insight.priority) == (
@@ -72,11 +76,75 @@ def test_a_new_pattern_s_whole_prefix_is_warmed_at_once_on_every_replica() -> No
 
 
 def test_a_priority_beyond_999_is_clamped_in_the_command_and_whole_in_the_reason() -> None:
-    drive = ready(Drive(), "r1")
+    drive = ready(Drive(policy=book(pattern={"rule": "spec"})), "r1")
     (command,) = drive.hear(pattern("sys", qps=2_000.0))
     raw = int(fnv1a32(name("sys").encode()) % 100 * 2_000 / 2.5)
     assert raw > 999
     assert (command.priority, command.reason.evidence["priority_raw"]) == (999, raw)
+
+
+def of_worth(qps: float, copies: int, known: bool = False) -> WarmupCommand:
+    """The command of one pattern, and beside it what the reference formula says."""
+    drive = ready(Drive(policy=book(plan={"copies": copies})), "r1", "r2")
+    (command,) = drive.hear(pattern("sys", f"{qps}", qps=qps, known=known))
+    return command
+
+
+def test_the_worthier_pattern_goes_first_where_the_formula_has_it_the_other_way_round() -> None:
+    rare = of_worth(0.05, 1)
+    often = of_worth(2.0, 1, known=True)
+    # A session that asks so often keeps its prefix in every replica by itself.
+    assert rare.benefit.p_absent > often.benefit.p_absent
+    assert rare.priority > often.priority
+    assert rare.reason.evidence["priority_raw"] < often.reason.evidence["priority_raw"]
+
+
+def test_patterns_and_ticks_stand_in_one_line_by_what_a_token_of_theirs_earns() -> None:
+    chance, line = random.Random(3), []
+    for number in range(40):
+        drive = ready(Drive(policy=book(plan={"copies": chance.randint(1, 3)})), "r1", "r2", "r3")
+        rate = 10 ** chance.uniform(-3, -0.5)
+        if number % 2:
+            line += drive.hear(pattern("sys", "x", qps=rate, known=chance.random() < 0.5))
+        else:
+            drive.hear(hot(candidate("sys", "x", p_asked=chance.uniform(0.3, 0.9), rate=rate)))
+            line += drive.run(TICK, samples=("r1", "r2", "r3"))
+    assert {command.lane for command in line} == {"fast", "tick"}
+    line.sort(key=lambda command: -command.priority)
+    assert line[0].priority - line[-1].priority > 100
+    earned = [command.reason.evidence["worth_density"] for command in line]
+    for place, density in enumerate(earned):
+        assert max(earned[place:]) <= density * 2 ** (1 / 50), "no more than a level of priority apart"
+
+
+def test_a_line_that_is_not_worked_off_in_time_saves_more_by_worth_than_by_the_formula() -> None:
+    chance, saved = random.Random(5), {"tuned": 0.0, "spec": 0.0}
+    told = [(10 ** chance.uniform(-3, 0), chance.randint(100, 4_000), chance.random() < 0.5) for _ in range(200)]
+    for rule in saved:
+        drive = ready(Drive(policy=book(pattern={"rule": rule}, plan={"copies": 1})), "r1", "r2")
+        line = [
+            drive.hear(pattern(f"p{number}", qps=qps, tokens=tokens, known=known))[0]
+            for number, (qps, tokens, known) in enumerate(told)
+        ]
+        line.sort(key=lambda command: (-command.priority, command.target_key))
+        room = sum(command.cost.tokens for command in line) // 5
+        for command in line:
+            room -= command.cost.tokens
+            if room < 0:
+                break
+            saved[rule] += command.benefit.p_asked * command.benefit.p_absent * command.benefit.saved_ms
+    print(f"a fifth of the line, expected saving: by worth {saved['tuned']:.0f} ms, by formula {saved['spec']:.0f} ms")
+    assert saved["tuned"] > saved["spec"]
+
+
+def test_how_long_replicas_keep_things_is_learned_and_holds_for_patterns_too() -> None:
+    drive = ready(Drive(), "r1")
+    drive.hear(hot(*(candidate(f"c{i}", rate=0.02, tokens=1_000) for i in range(20))))
+    for command in drive.run(TICK, samples=("r1",)):
+        drive.control(outcome(command, "r1", drive.now))  # each was absent: nothing stays for long
+    (learned,) = drive.hear(pattern("sys", qps=0.05, known=True, at=drive.now))
+    assert learned.reason.evidence["stay_ms"] < 60_000
+    assert learned.benefit.p_absent == pytest.approx(math.exp(-0.05 * learned.reason.evidence["stay_ms"] / 1000))
 
 
 def test_a_known_pattern_s_missing_segments_are_all_that_is_paid_for() -> None:

@@ -1,5 +1,6 @@
 """The planner of a pool, driven as an operator drives it: envelopes in, a tick a second, commands out."""
 
+import math
 import random
 from collections import defaultdict
 from itertools import pairwise
@@ -398,7 +399,21 @@ def test_priorities_follow_worth_and_stay_within_their_range():
     assert [c.benefit.p_asked for c in commands] == sorted((c.benefit.p_asked for c in commands), reverse=True)
     priorities = [c.priority for c in commands]
     assert priorities == sorted(set(priorities), reverse=True)
-    assert (priorities[0], priorities[-1] >= 0) == (999, True)
+    uses = commands[0].benefit.p_asked * commands[0].benefit.p_absent
+    assert priorities[0] == 999 + round(50 * math.log2(uses))
+    drive.hear(hot(candidate("certain", p_asked=1.0, rate=0), candidate("hopeless", p_asked=0.001), at=drive.now))
+    (certain,) = drive.run()
+    assert certain.priority == 999
+
+
+def test_a_lone_weak_prefix_does_not_go_before_a_strong_one_of_another_tick():
+    drive = Drive()
+    ready(drive, "r1")
+    drive.hear(hot(candidate("strong", p_asked=0.9), candidate("middling", p_asked=0.5)))
+    _, middling = drive.run()
+    drive.hear(hot(candidate("weak", p_asked=0.3, tokens=500), at=drive.now))
+    (weak,) = drive.run()
+    assert weak.priority < middling.priority
 
 
 def test_guaranteed_scopes_go_first():
