@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from analytics.adapter_uses import AdapterUses
 from analytics.adapter_versions import AdapterVersions, KnownRecord
 from analytics.adapters import PRIORITY_OF_CLASS, AdapterRecord, should_keep
-from analytics.budget import Budget, shares
+from analytics.budget import Budget
 from analytics.commands import Allowance, Draft, Issuer
 from analytics.copies import spread
 from analytics.envelopes import Partial, Tag, seal
@@ -28,6 +28,7 @@ from analytics.policy import PolicyBook
 from analytics.pools import envelope_key
 from analytics.records import Record, Section, pack, path, unpack
 from analytics.replicas import Fleet, Ready
+from analytics.shares import Shares
 from analytics.stores import MapStore
 from analytics.worth import Worth
 from schemas import Announcement, Pattern, WarmupOutcome, encode
@@ -149,14 +150,14 @@ class AdapterPlanner:
         out = self._tell_rates(at_ms, policy)
         if not ready.names:
             return out
-        share = shares(self._versions.scopes, policy)
+        shares = Shares(self._versions.scopes)
         wishes = sorted(
             self._wishes(at_ms, policy),
             key=lambda wish: (-self._priority(wish.known.scope, policy), -wish.priority.raw, wish.known.announcement),
         )
         for wish in wishes:
             for draft in self._drafts(wish, at_ms, ready, policy):
-                if self._issuer.pay(draft, at_ms, self._allowance(draft.scope, share, policy)):
+                if self._issuer.pay(draft, at_ms, self._allowance(draft.scope, shares, policy)):
                     out.append(self._issuer.command(draft, at_ms, "tick", wish.priority.command, policy))
         return out
 
@@ -318,9 +319,9 @@ class AdapterPlanner:
         told = policy.adapter(scope).priority
         return told if told >= 0 else PRIORITY_OF_CLASS[policy.plan(scope).qos]
 
-    def _allowance(self, scope: str, share: dict[str, float], policy: PolicyBook) -> Allowance:
+    def _allowance(self, scope: str, shares: Shares, policy: PolicyBook) -> Allowance:
         budget = policy.budget()
-        rate = budget.adapter_loads_per_s * share.get(scope, 0.0)
+        rate = budget.adapter_loads_per_s * shares.of(scope, policy)
         burst = max(1.0, rate * self._config.scaled(budget.burst_ms) / 1000) if rate > 0 else 0.0
         return Allowance(rate, burst)
 

@@ -6,7 +6,6 @@ import heapq
 import math
 from collections.abc import Mapping
 
-from analytics.budget import shares
 from analytics.commands import Allowance, Draft, Offer
 from analytics.envelopes import Embedded
 from analytics.memory import TargetMemory
@@ -15,6 +14,7 @@ from analytics.policy import PlanPolicy, PolicyBook
 from analytics.records import Record, Section, pack, path, unpack
 from analytics.scoring import DemandQueue
 from analytics.second_sight import FIRST_SIGHT
+from analytics.shares import Shares
 from analytics.worth import Worth
 from schemas import Embedding
 from schemas.canonical import bucket, embedding_key
@@ -52,16 +52,16 @@ class EmbeddingPlanner:
         self._store = store
         self._known: dict[str, dict[str, KnownRecord]] = {}
         self._owed: dict[tuple[str, str], int] = {}
-        self._shares: dict[str, float] = {}
-        self._scopes_version = 0
-        self._seen: tuple[object, ...] = ()
+        self._shares = Shares()
         self._announced: frozenset[str] = frozenset()
 
     def share_with(self, scopes: frozenset[str]) -> None:
         """Scopes that spend in this pool although none of their queries is embedded: they have announced something."""
-        if scopes != self._announced:
-            self._announced = scopes
-            self._scopes_version += 1
+        gone, self._announced = self._announced - scopes, scopes
+        for scope in scopes:
+            self._shares.join(scope)
+        for scope in gone:
+            self._leave(scope)
 
     @property
     def known(self) -> int:
@@ -187,11 +187,7 @@ class EmbeddingPlanner:
 
     def allowance(self, scope: str, policy: PolicyBook) -> Allowance:
         """What a scope may write: its share of the pool's commands a second."""
-        seen = (policy, policy.revision, self._scopes_version)
-        if self._seen != seen:
-            self._seen = seen
-            self._shares = shares(self._known.keys() | self._announced, policy)
-        budget, share = policy.budget(), self._shares.get(scope, 0.0)
+        budget, share = policy.budget(), self._shares.of(scope, policy)
         rate = budget.embeddings_per_s * share
         burst = max(1.0, rate * self._config.scaled(budget.burst_ms) / 1000) if rate > 0 else 0.0
         return Allowance(rate, burst, share)
@@ -208,7 +204,7 @@ class EmbeddingPlanner:
             self._store.remove(path(scope, query))
             if not self._known[scope]:
                 del self._known[scope]
-                self._scopes_version += 1
+                self._leave(scope)
 
     def restore(self, blob: bytes) -> None:
         """Takes back one embedded query."""
@@ -264,6 +260,10 @@ class EmbeddingPlanner:
             },
         )
 
+    def _leave(self, scope: str) -> None:
+        if scope not in self._known and scope not in self._announced:
+            self._shares.leave(scope)
+
     def _put(self, record: KnownRecord) -> None:
         self._hold(record)
         self._store.put(path(record.scope, record.query), pack(record))
@@ -271,7 +271,7 @@ class EmbeddingPlanner:
     def _hold(self, record: KnownRecord) -> None:
         if record.scope not in self._known:
             self._known[record.scope] = {}
-            self._scopes_version += 1
+            self._shares.join(record.scope)
         self._known[record.scope][record.query] = record
         if record.owed_until_ms:
             self._owed[record.scope, record.query] = record.owed_until_ms

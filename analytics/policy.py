@@ -50,9 +50,6 @@ __all__ = [
 
 _KNOBS: Mapping[str, dict[str, Knob]] = {section: knobs(kind) for section, kind in SECTIONS.items()}
 
-MAX_VIEWS = 200_000
-"""Views that are cached: producers name scopes."""
-
 V = TypeVar("V")
 
 
@@ -64,13 +61,13 @@ def entry_key(policy: Policy) -> str:
 class PolicyBook:
     """The newest Policy of every (scope, section, writer), and typed views over them.
 
-    Views are cached until the next change. A deleted Policy is kept as the version it has, so that an older one cannot
-    come back.
+    Views are cached until the next change, and scopes without a Policy of their own share one: producers name scopes. A
+    deleted Policy is kept as the version it has, so that an older one cannot come back.
     """
 
     def __init__(self, defaults: PolicyDefaults | None = None) -> None:
         self._defaults = defaults or PolicyDefaults()
-        self._policies: dict[str, Policy] = {}
+        self._policies: dict[str, dict[str, Policy]] = {}
         self._views: dict[tuple[str, str], Any] = {}
         self._frozen: dict[str, tuple[str, ...]] = {}
         self.revision = 0
@@ -86,15 +83,16 @@ class PolicyBook:
 
     def entries(self) -> dict[str, bytes]:
         """Every held Policy as the JSON of its topic, by `entry_key`; what broadcast state keeps."""
-        return {key: msgspec.json.encode(policy) for key, policy in self._policies.items()}
+        return {key: msgspec.json.encode(policy) for key, policy in self._held()}
 
     def apply(self, policy: Policy) -> bool:
         """Takes a Policy when its version is greater than the held one's; says whether it was taken."""
         key = entry_key(policy)
-        held = self._policies.get(key)
+        scoped = self._policies.setdefault(policy.scope, {})
+        held = scoped.get(key)
         if held is not None and policy.version <= held.version:
             return False
-        self._policies[key] = policy
+        scoped[key] = policy
         self.revision += 1
         self._views.clear()
         self._frozen.clear()
@@ -104,7 +102,7 @@ class PolicyBook:
     def ignored(self) -> tuple[str, ...]:
         """Keys of held Policies that are unknown, of the wrong type or out of range: `scope/section/writer/key`."""
         found = []
-        for name, policy in sorted(self._policies.items()):
+        for name, policy in sorted(self._held()):
             if policy.deleted:
                 continue
             known = _KNOBS.get(policy.section, {})
@@ -159,6 +157,7 @@ class PolicyBook:
 
     def frozen(self, scope: str) -> tuple[str, ...]:
         """The reasons of all writers that freeze this scope, sorted; empty when it may act."""
+        scope = self._shared(scope)
         found = self._frozen.get(scope)
         if found is None:
             reasons = set()
@@ -169,25 +168,28 @@ class PolicyBook:
                 if freeze.frozen:
                     reasons.add(freeze.reason or policy.writer)
             found = self._frozen[scope] = tuple(sorted(reasons))
-            self._make_room()
         return found
 
-    def _make_room(self) -> None:
-        if len(self._views) + len(self._frozen) > MAX_VIEWS:
-            self._views.clear()
-            self._frozen.clear()
+    def _held(self) -> list[tuple[str, Policy]]:
+        return [held for scoped in self._policies.values() for held in scoped.items()]
+
+    def _shared(self, scope: str) -> str:
+        """The scope whose views hold for a scope."""
+        return scope if scope in self._policies else EVERY_SCOPE
 
     def _of(self, scope: str) -> list[Policy]:
-        return [policy for policy in self._policies.values() if policy.scope in (scope, EVERY_SCOPE)]
+        """Policies of every scope, and of this one."""
+        scopes = {EVERY_SCOPE, scope}
+        return [policy for each in sorted(scopes) for policy in self._policies.get(each, {}).values()]
 
     def _view(self, section: str, scope: str, default: V) -> V:
+        scope = self._shared(scope)
         key = (section, scope)
         found: V | None = self._views.get(key)
         if found is None:
             held = [policy for policy in self._of(scope) if policy.section == section and not policy.deleted]
             held.sort(key=lambda policy: (policy.scope != EVERY_SCOPE, policy.at_ms, policy.writer))
             found = self._views[key] = _merged(default, held)
-            self._make_room()
         return found
 
 

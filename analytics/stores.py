@@ -7,6 +7,7 @@ first touch; a store is written when something changed, never as one growing blo
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Protocol
 
 
@@ -70,6 +71,11 @@ class MemoryLogStore:
     def items(self) -> Iterable[tuple[int, bytes]]:
         return list(self.blobs.items())
 
+    @property
+    def size_bytes(self) -> int:
+        """Entries, keys and blobs; a key is a long."""
+        return sum(map(len, chain(*self.logs, self.blobs.values()))) + 8 * len(self.blobs)
+
     def copy(self) -> MemoryLogStore:
         """What a checkpoint taken now would restore."""
         other = MemoryLogStore(len(self.logs))
@@ -92,6 +98,11 @@ class MemoryMapStore:
 
     def items(self) -> Iterable[tuple[str, bytes]]:
         return list(self.records.items())
+
+    @property
+    def size_bytes(self) -> int:
+        """Keys and records."""
+        return sum(map(len, chain(self.records, self.records.values())))
 
     def copy(self) -> MemoryMapStore:
         """What a checkpoint taken now would restore."""

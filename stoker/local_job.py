@@ -7,6 +7,7 @@ event time. Without an encoder nothing is embedded, and so nothing is clustered.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +34,9 @@ from jobs.settings import JobSettings
 
 DEMAND, PREFIX, FOCUS, CLUSTER, SESSION, PROMPTS, PLAN = range(7)
 """Operators in the order of the stream: of timers of one time, the first operator's goes first."""
+OPERATORS = ("demand", "prefix", "focus", "cluster", "session", "prompts", "plan")
+_Place = tuple[int, str]
+"""An operator and one of its keys."""
 _FOR_PLAN = frozenset(
     {
         Tag.PARTIAL,
@@ -80,7 +84,11 @@ class LocalJob:
         self._behind_ms = settings.timing.out_of_orderness_ms
         self._ingest = Ingest(self._settings.ingest())
         self._embedder = None if encoder is None else _embedder(self._settings, encoder)
-        self._live: dict[tuple[int, str], Any] = {}
+        self._live: dict[_Place, Any] = {}
+        self._stores: dict[_Place, MemoryLogStore | MemoryMapStore] = {}
+        self._due_ms: dict[_Place, int] = {}
+        self._timers: list[tuple[int, _Place]] = []
+        self._touched: set[_Place] = set()
         self._watermark_ms = 0
         self.topics = Topics()
 
@@ -88,6 +96,13 @@ class LocalJob:
     def accounting(self) -> dict[str, int]:
         """Where the records of llm.requests went, by the names of `schemas.Accounting` and of `Demand.counters`."""
         return dict(self._operator(DEMAND, "0").counters)
+
+    def state_bytes(self) -> dict[str, int]:
+        """Keys and values that the stores of each operator hold, by its name."""
+        held = dict.fromkeys(OPERATORS, 0)
+        for (operator, _), store in self._stores.items():
+            held[OPERATORS[operator]] += store.size_bytes
+        return held
 
     def on_record(self, value: bytes, at_ms: int) -> None:
         """One record of any of the job's topics. Times must not go back."""
@@ -105,17 +120,30 @@ class LocalJob:
     def advance(self, at_ms: int) -> None:
         """Lets event time come to `out_of_orderness_ms` before this time, and fires what is due on the way."""
         until_ms = at_ms - self._behind_ms
-        while True:
-            wanted = [(live.next_timer_ms, key) for key, live in self._live.items() if live.next_timer_ms is not None]
-            due_ms, key = min(wanted, default=(until_ms + 1, (PLAN, "")))
-            if due_ms > until_ms:
-                break
-            self._watermark_ms = max(self._watermark_ms, due_ms)
-            self._fire(due_ms, *key)
+        self._arm()
+        while self._timers and self._timers[0][0] <= until_ms:
+            due_ms, place = heapq.heappop(self._timers)
+            if self._due_ms.get(place) == due_ms:  # else it was moved
+                self._watermark_ms = max(self._watermark_ms, due_ms)
+                self._fire(due_ms, *place)
+                self._arm()
         self._watermark_ms = max(self._watermark_ms, until_ms)
 
+    def _arm(self) -> None:
+        """Sets the timers of all whose wishes may have changed."""
+        for place in self._touched:
+            live = self._live.get(place)
+            due_ms = None if live is None else live.next_timer_ms
+            if due_ms is None:
+                self._due_ms.pop(place, None)
+            elif self._due_ms.get(place) != due_ms:
+                self._due_ms[place] = due_ms
+                heapq.heappush(self._timers, (due_ms, place))
+        self._touched.clear()
+
     def _fire(self, at_ms: int, operator: int, key: str) -> None:
-        live = self._live[operator, key]
+        live = self._operator(operator, key)
+        del self._due_ms[operator, key]
         if operator == DEMAND:
             self._route(live.on_timer(at_ms, self._policy))
         elif operator == PLAN:
@@ -123,7 +151,7 @@ class LocalJob:
         else:
             self._route(live.on_timer(at_ms) or ())
         if operator == SESSION and live.next_timer_ms is None:
-            del self._live[operator, key]
+            del self._live[operator, key], self._stores[operator, key]
 
     def _route(self, envelopes: Iterable[bytes]) -> None:
         for envelope in envelopes:
@@ -162,27 +190,31 @@ class LocalJob:
 
     def _operator(self, operator: int, key: str) -> Any:
         """The live object of an operator's key; a new one over an empty store at its first envelope."""
-        live = self._live.get((operator, key))
+        place = operator, key
+        self._touched.add(place)
+        live = self._live.get(place)
         if live is None:
-            live = self._live[operator, key] = self._new(operator, key)
+            live = self._live[place] = self._new(operator, key)
         return live
 
     def _new(self, operator: int, key: str) -> Any:
         settings = self._settings
         if operator == DEMAND:
             config = settings.demand()
-            return Demand(config, int(key), MemoryLogStore(config.logs))
+            log = self._stores[operator, key] = MemoryLogStore(config.logs)
+            return Demand(config, int(key), log)
+        store = self._stores[operator, key] = MemoryMapStore()
         if operator == PREFIX:
-            return PrefixTree(settings.prefixes(), MemoryMapStore())
+            return PrefixTree(settings.prefixes(), store)
         if operator == FOCUS:
-            return ScopeFocus(settings.focus(), MemoryMapStore())
+            return ScopeFocus(settings.focus(), store)
         if operator == CLUSTER:
-            return ScopeClusters(settings.clusters(), MemoryMapStore())
+            return ScopeClusters(settings.clusters(), store)
         if operator == SESSION:
-            return Session(settings.sessions(), MemoryMapStore())
+            return Session(settings.sessions(), store)
         if operator == PROMPTS:
-            return PromptUsage(settings.prompts(), MemoryMapStore())
-        return planner_of(settings.planning(), key, MemoryMapStore())
+            return PromptUsage(settings.prompts(), store)
+        return planner_of(settings.planning(), key, store)
 
 
 def _embedder(settings: JobSettings, encoder: Encoder) -> Any:
