@@ -110,13 +110,11 @@ class EnginePlanner(Planner):
         if not self._adapters.on_outcome(outcome, self._fleet.mark(outcome.replica), policy):
             self._prefixes.learn(outcome, len(self._fleet.ready(outcome.finished_at_ms).names))
             super()._on_outcome(outcome, policy)
-            self._prefixes.touched(outcome.scope)
 
     def _on_residency(self, message: Residency, watermark_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:
         """What a replica has just lost is warmed there again at once, if it is hot."""
         scope, replica = message.scope, message.replica
         lost = self._observe(message, self._stay_ms(scope, policy), policy)
-        self._prefixes.touched(scope)
         known_mark = self._fleet.mark(replica)
         if not lost or known_mark not in (0, incarnation_mark(message.incarnation)):
             return []
@@ -167,12 +165,6 @@ class EnginePlanner(Planner):
         """By worth, so that what ticks and patterns ask for stands in one line; an own policy's rank is its own."""
         return priority_by_worth(draft) if self._config.own is None else super()._priority(draft, rank, among)
 
-    def _fast(self, draft: Draft, at_ms: int, priority: int, allowance: Allowance, policy: PolicyBook) -> list[bytes]:
-        out = super()._fast(draft, at_ms, priority, allowance, policy)
-        if out:
-            self._prefixes.touched(draft.scope)
-        return out
-
     def _plan_adapters(self, tick: Tick) -> list[bytes]:
         if not self._adapters:
             return []
@@ -186,7 +178,6 @@ class EnginePlanner(Planner):
         for rank, draft in enumerate(drafts := self._prompts.drafts(at_ms, ready, policy)):
             if self._issuer.pay(draft, at_ms, self._allowance(draft.scope, ready, policy)):
                 self._clock.issued += 1
-                self._prefixes.touched(draft.scope)
                 out.append(self._issuer.command(draft, at_ms, "tick", priority_of(rank, len(drafts)), policy))
         return out
 

@@ -91,7 +91,7 @@ class Partial(Struct, frozen=True, array_like=True):
     top: tuple[KeyCount, ...]
 
 
-class Root(Struct, frozen=True, array_like=True):
+class Root(Struct, frozen=True, array_like=True, gc=False):
     """What every prefix of a tree has in common, and its executor needs."""
 
     model: str
@@ -210,7 +210,7 @@ class Answered(Struct, frozen=True, array_like=True):
     at_ms: int
 
 
-class Candidate(Struct, frozen=True, array_like=True):
+class Candidate(Struct, frozen=True, array_like=True, gc=False):
     """A prefix worth warming, seen from demand alone; the planner knows cost, absence and budget.
 
     Attributes:

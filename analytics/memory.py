@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from analytics.records import Section, pack, path, unpack
 from analytics.scope_rests import ScopeRests
@@ -30,6 +30,7 @@ class TargetMemory:
         self._store = store
         self._targets: dict[tuple[str, str], Target] = {}
         self._due: list[tuple[int, str, str]] = []
+        self._changed: Callable[[str, str], None] | None = None
 
     def __len__(self) -> int:
         return len(self._targets)
@@ -40,6 +41,13 @@ class TargetMemory:
     def get(self, scope: str, key: str) -> Target | None:
         """The memory of a target."""
         return self._targets.get((scope, key))
+
+    def watch(self, changed: Callable[[str, str], None]) -> None:
+        """Tells from now on the scope and key of each target of which something else is remembered than before.
+
+        What is dropped because it no longer matters is not told.
+        """
+        self._changed = changed
 
     def issued(
         self,
@@ -131,6 +139,8 @@ class TargetMemory:
             del self._targets[scope, key]
             self._store.remove(path(scope, key))
             over -= 1
+            if due_ms > at_ms and self._changed is not None:
+                self._changed(scope, key)
 
     def restore(self, blob: bytes) -> None:
         """Takes back one target."""
@@ -151,6 +161,8 @@ class TargetMemory:
 
     def _write(self, target: Target) -> None:
         self._store.put(path(target.scope, target.key), pack(target.record()))
+        if self._changed is not None:
+            self._changed(target.scope, target.key)
         # An entry that stands too early is put right when its time comes.
         if not 0 < target.queued_ms <= target.forget_ms:
             self._queue(target)

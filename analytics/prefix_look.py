@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from analytics.commands import NEVER_MS, Offer
 from analytics.envelopes import Candidate, Root
@@ -22,24 +23,34 @@ from schemas.warmup_command import QOS_RANK
 
 Ended = Callable[[str, Root, int], bool]
 Floats = npt.NDArray[np.float64]
+Times = npt.NDArray[np.int64]
+
+FREE_MS, UNKNOWN_MS = 0, -1
+"""In `Columns.free_ms`: nothing that is remembered is against a command; nobody has looked since something changed."""
 
 
-class Hot(NamedTuple):
-    """A candidate, and what every look at it needs."""
+class Hot(Struct, frozen=True, gc=False):
+    """A candidate, and what every look at it needs; `place` is its own among the hot prefixes of its scope."""
 
     candidate: Candidate
     root: Root
     tokens: int
+    place: int
 
 
 class Columns(NamedTuple):
-    """The hot prefixes of a scope, side by side: key, root, rate a second, chance of being asked for, tokens."""
+    """The hot prefixes of a scope, side by side: key, root, rate a second, chance of being asked for, tokens.
+
+    `free_ms` notes when what is remembered of each lets it be commanded: a time, `FREE_MS` or `UNKNOWN_MS`. A note
+    holds until its time comes, something else is remembered, or replicas or policy change.
+    """
 
     keys: tuple[str, ...]
     roots: tuple[Root, ...]
     rates: Floats
     p_asked: Floats
     tokens: Floats
+    free_ms: Times
 
     @classmethod
     def of(cls, hot: Mapping[str, Hot]) -> Columns:
@@ -51,6 +62,7 @@ class Columns(NamedTuple):
             np.array([each.rate_per_s for each in candidates], dtype=np.float64),
             np.array([each.p_asked for each in candidates], dtype=np.float64),
             np.array([each.tokens for each in hot.values()], dtype=np.float64),
+            np.full(len(hot), FREE_MS, dtype=np.int64),
         )
 
 
@@ -125,7 +137,7 @@ def free_at(target: Target, missing: int, terms: Terms, pool: PoolNow) -> tuple[
 def look_at(
     scope: str, columns: Columns, place: int, terms: Terms, pool: PoolNow, memory: TargetMemory
 ) -> tuple[Offer | None, int]:
-    """Looks at one hot prefix.
+    """Looks at one hot prefix, and notes when it may be commanded as far as that is remembered.
 
     Each copy earns its marginal worth: a request meets one replica, so a copy saves what the replica's share of the
     requests would miss there.
@@ -137,11 +149,13 @@ def look_at(
     target = memory.get(scope, key)
     missing, attempt, lapse_ms = ready.names, 1, NEVER_MS
     replicas, wanted = len(missing), min(len(missing), terms.copies)
+    columns.free_ms[place] = FREE_MS
     if target is not None:
         missing = target.missing(ready, terms.soon_ms)
         free_ms, lapse_ms = free_at(target, len(missing), terms, pool)
         if free_ms > pool.at_ms:
-            return None, min(lapse_ms, free_ms)
+            columns.free_ms[place] = free_ms
+            return None, free_ms
         attempt = target.next_attempt(terms.bucket, pool.at_ms)
         wanted = min(len(missing), terms.copies - (replicas - len(missing)))
     rate, p_asked, tokens = float(columns.rates[place]), float(columns.p_asked[place]), float(columns.tokens[place])

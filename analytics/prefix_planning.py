@@ -13,10 +13,10 @@ from analytics.copies import spread
 from analytics.envelopes import Candidates, Root
 from analytics.memory import TargetMemory
 from analytics.plan_config import PlanConfig
-from analytics.policy import PolicyBook
-from analytics.prefix_look import Columns, Ended, Hot, PoolNow, Terms, free_at, prefill_per_s, terms_of
+from analytics.policy import PlanPolicy, PolicyBook
+from analytics.prefix_look import UNKNOWN_MS, Columns, Ended, Hot, PoolNow, Terms, prefill_per_s, terms_of
 from analytics.prefix_nodes import HASH_BYTES
-from analytics.prefix_ranking import Look, Ranking
+from analytics.prefix_ranking import Look, Ranking, suppressed
 from analytics.records import Section, path
 from analytics.replicas import Ready
 from analytics.stay_time import StayTime
@@ -70,7 +70,9 @@ class PrefixPlanner:
         self._shares: dict[str, float] = {}
         self._scopes_version = 0
         self._seen: tuple[object, ...] = ()
+        self._noted: tuple[object, ...] = ()
         self._announced: frozenset[str] = frozenset()
+        memory.watch(self._touched)
 
     def __bool__(self) -> bool:
         return bool(self._hot)
@@ -110,10 +112,6 @@ class PrefixPlanner:
         if self._stay.learn(hot.candidate.rate_per_s / max(1, replicas), outcome.status == "applied"):
             self._wake_ms.clear()
 
-    def touched(self, scope: str) -> None:
-        """Something was heard of one of a scope's targets."""
-        self._wake_ms.pop(scope, None)
-
     def expire(self, at_ms: int) -> None:
         """Drops the candidates that nobody has confirmed for too long."""
         life_ms = self._config.scaled(self._config.candidates_life_ms)
@@ -141,11 +139,8 @@ class PrefixPlanner:
             if wake_ms > at_ms:
                 self._wake_ms[scope] = wake_ms
                 continue
-            # Most scopes share one policy.
-            if id(plan) not in terms:
-                terms[id(plan)] = terms_of(plan, at_ms, self._config, self._stay.ms)
             over = frozenset([root for root in self._roots[scope] if ended(scope, root, at_ms)]) if ended else NO_ROOTS
-            looks.append(Look(scope, columns, terms[id(plan)], over))
+            looks.append(Look(scope, columns, self._terms(plan, at_ms, terms), over))
         return Ranking(looks, self._now(at_ms, ready, policy), self._memory)
 
     def chosen(self, ranking: Ranking, waiting: Mapping[str, int]) -> None:
@@ -163,19 +158,16 @@ class PrefixPlanner:
 
     def standing(self, at_ms: int, ready: Ready, policy: PolicyBook) -> Standing:
         """Where all scopes stand."""
-        now = self._now(at_ms, ready, policy)
+        self._refresh(ready, policy)
         terms: dict[int, Terms] = {}
-        suppressed = 0
-        for target in self._memory:
-            scope, plan = target.scope, policy.plan(target.scope)
-            if target.key in self._hot.get(scope, ()) and plan.prefixes and ready.names and not policy.frozen(scope):
-                if id(plan) not in terms:
-                    terms[id(plan)] = terms_of(plan, at_ms, self._config, self._stay.ms)
-                mine = terms[id(plan)]
-                suppressed += free_at(target, len(target.missing(ready, mine.soon_ms)), mine, now)[0] > at_ms
+        looks = []
+        for scope, columns in self._columns.items() if ready.names else ():
+            plan = policy.plan(scope)
+            if plan.prefixes and not policy.frozen(scope):
+                looks.append(Look(scope, columns, self._terms(plan, at_ms, terms)))
         return Standing(
             sum(len(hot) for hot in self._hot.values()),
-            suppressed,
+            suppressed(looks, self._now(at_ms, ready, policy), self._memory),
             len(self._hot),
             sum(bool(policy.frozen(scope)) for scope in self._hot),
         )
@@ -210,9 +202,10 @@ class PrefixPlanner:
         A candidate whose trunk it shares tells where families begin; without one its first segment is its family.
         """
         depth = 0
-        for candidate, other, _ in self._hot.get(scope, {}).values():
+        for hot in self._hot.get(scope, {}).values():
+            candidate = hot.candidate
             trunk = candidate.hashes.find(bytes.fromhex(candidate.unit))
-            if other == root and trunk % HASH_BYTES == 0 and hashes.startswith(candidate.hashes[: max(0, trunk)]):
+            if hot.root == root and trunk % HASH_BYTES == 0 and hashes.startswith(candidate.hashes[: max(0, trunk)]):
                 depth = max(depth, trunk)
         depth = min(depth, len(hashes) - HASH_BYTES)
         return hashes[depth : depth + HASH_BYTES].hex()
@@ -230,7 +223,8 @@ class PrefixPlanner:
 
     def _draft(self, offer: Offer, at_ms: int, ready: Ready, trigger: str, policy: PolicyBook) -> Draft:
         scope, plan = offer.scope, policy.plan(offer.scope)
-        candidate, root, tokens = self._hot[scope][offer.key]
+        hot = self._hot[scope][offer.key]
+        candidate, tokens = hot.candidate, hot.tokens
         replicas, missing = len(ready.names), len(offer.missing)
         lost = trigger == TRIGGER_LOST
         names = offer.missing if lost else spread(offer.missing, plan.copies - (replicas - missing), offer.key)
@@ -248,7 +242,7 @@ class PrefixPlanner:
         return Draft(
             scope=scope,
             key=offer.key,
-            source=(candidate, root),
+            source=(candidate, hot.root),
             unit=candidate.unit,
             bucket=bucket(at_ms, repeat_ms),
             attempt=offer.attempt,
@@ -274,9 +268,27 @@ class PrefixPlanner:
     def _now(self, at_ms: int, ready: Ready, policy: PolicyBook) -> PoolNow:
         return PoolNow(at_ms, ready, 1000 / prefill_per_s(policy.budget(), self._config))
 
+    def _terms(self, plan: PlanPolicy, at_ms: int, known: dict[int, Terms]) -> Terms:
+        """What a scope's policy means at this tick; most scopes share one."""
+        if id(plan) not in known:
+            known[id(plan)] = terms_of(plan, at_ms, self._config, self._stay.ms)
+        return known[id(plan)]
+
+    def _touched(self, scope: str, key: str) -> None:
+        """Something else is remembered of a target than before."""
+        self._wake_ms.pop(scope, None)
+        hot = self._hot.get(scope, {}).get(key)
+        if hot is not None:
+            self._columns[scope].free_ms[hot.place] = UNKNOWN_MS
+
     def _refresh(self, ready: Ready, policy: PolicyBook) -> None:
         """Forgets what was derived from another policy, fleet or set of scopes."""
-        seen = (policy, policy.revision, ready, self._scopes_version)
+        noted = (policy, policy.revision, ready)
+        if self._noted != noted:
+            self._noted = noted
+            for target in self._memory:
+                self._touched(target.scope, target.key)
+        seen = (*noted, self._scopes_version)
         if self._seen != seen:
             self._seen = seen
             self._wake_ms.clear()
@@ -292,12 +304,25 @@ class PrefixPlanner:
             key = prefix_key(candidate.hashes[-HASH_BYTES:].hex())
             # The same segments under two salts are one target: the hotter one stands for both.
             if key not in hot:
-                hot[key] = Hot(candidate, found.roots[candidate.root], sum(candidate.tokens))
+                hot[key] = Hot(candidate, found.roots[candidate.root], sum(candidate.tokens), len(hot))
         self._scopes_version += found.scope not in self._hot
+        columns = Columns.of(hot)
+        self._note(found.scope, columns)
         self._hot[found.scope] = hot
-        self._columns[found.scope] = Columns.of(hot)
+        self._columns[found.scope] = columns
         self._roots[found.scope] = frozenset([each.root for each in hot.values()])
         self._at_ms[found.scope] = found.at_ms
+
+    def _note(self, scope: str, columns: Columns) -> None:
+        """Notes of a scope's hot prefixes: what stays hot keeps its own."""
+        before = self._hot.get(scope, {})
+        noted = self._columns[scope].free_ms.tolist() if before else []
+        for place, key in enumerate(columns.keys):
+            known = before.get(key)
+            if known is not None:
+                columns.free_ms[place] = noted[known.place]
+            elif self._memory.get(scope, key) is not None:
+                columns.free_ms[place] = UNKNOWN_MS
 
     def _drop(self, scope: str) -> None:
         self._scopes_version += self._hot.pop(scope, None) is not None

@@ -3,7 +3,8 @@
 What a prefix is worth at most, when no replica holds it, follows from its columns alone and is computed for all at
 once. What is remembered of a target can only lower that. So candidates are looked at in the order of their bounds, and
 an offer is given out as soon as it is better than every bound that is left: the order is that of a full sort, the work
-that of what a tick can take (lazy greedy, Minoux 1978).
+that of what a tick can take (lazy greedy, Minoux 1978). Nor are bounds sorted further than a tick looks, and what an
+earlier look has found live or resident is left out until its time has come.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from analytics.commands import NEVER_MS, Offer
 from analytics.envelopes import Root
 from analytics.memory import TargetMemory
-from analytics.prefix_look import Columns, Floats, PoolNow, Terms, look_at
+from analytics.prefix_look import FREE_MS, Columns, Floats, PoolNow, Terms, look_at
 
 Whole = npt.NDArray[np.intp]
 
@@ -27,6 +28,8 @@ _ROUNDING = 1 + 1e-9
 """Bounds come from numpy and offers from math: their last digits may differ."""
 _CHUNK = 1_024
 """So many candidates are looked at before the scopes that take nothing more are sorted out."""
+_WIDER = 4
+"""How many times as many candidates are sorted next when those sorted so far were not enough."""
 
 
 @dataclass(slots=True)
@@ -36,7 +39,7 @@ class Look:
     Attributes:
         ended: roots whose prefixes a change has ended.
         offered: whether any was found to be worth one now.
-        lapse_ms: when one that was looked at may come free, or what is known of a replica ends.
+        lapse_ms: when one that was looked at, now or earlier, may come free, or what is known of a replica ends.
     """
 
     scope: str
@@ -45,6 +48,27 @@ class Look:
     ended: frozenset[Root] = frozenset()
     offered: bool = False
     lapse_ms: int = NEVER_MS
+
+
+def suppressed(looks: Sequence[Look], pool: PoolNow, memory: TargetMemory) -> int:
+    """How many hot prefixes are live, resident or were commanded too lately; looks where that is not noted."""
+    if not looks:
+        return 0
+    free_ms = np.concatenate([look.columns.free_ms for look in looks])
+    numbers, starts = _layout(looks)
+    count = np.count_nonzero(free_ms > pool.at_ms)
+    due: Whole = np.flatnonzero((free_ms <= pool.at_ms) & (free_ms != FREE_MS))
+    for place, number in zip(due.tolist(), numbers[due].tolist(), strict=True):
+        look, at = looks[number], place - starts[number]
+        look_at(look.scope, look.columns, at, look.terms, pool, memory)
+        count += int(look.columns.free_ms[at] > pool.at_ms)
+    return count
+
+
+def _layout(looks: Sequence[Look]) -> tuple[Whole, list[int]]:
+    """Number of the look of each candidate when all stand in one row, and where those of each look begin."""
+    lengths = [len(look.columns.keys) for look in looks]
+    return np.repeat(np.arange(len(looks)), lengths), list(accumulate(lengths, initial=0))
 
 
 class Ranking:
@@ -64,9 +88,7 @@ class Ranking:
         self.exhausted = False
         self._pool = pool
         self._memory = memory
-        lengths = [len(look.columns.keys) for look in looks]
-        self._starts = list(accumulate(lengths, initial=0))
-        self._numbers: Whole = np.repeat(np.arange(len(looks)), lengths)
+        self._numbers, self._starts = _layout(looks)
         self._bounds: Floats = np.empty(0)
         self._worth: Whole = np.empty(0, dtype=np.intp)
         if looks and pool.ready.names:
@@ -76,11 +98,11 @@ class Ranking:
         qos = np.array([look.terms.qos_rank for look in self.looks], dtype=np.intp)
         for rank in np.unique(qos).tolist():
             mine = self._worth[qos[self._numbers[self._worth]] == rank]
-            yield from self._ranked(mine[np.argsort(-self._bounds[mine], kind="stable")])
+            yield from self._ranked(mine)
         self.exhausted = True
 
     def _weigh(self) -> None:
-        """Bounds of all candidates, and which of them are worth it at most."""
+        """Bounds of all candidates, which of them may be worth one now, and when the others may."""
         looks, numbers, pool = self.looks, self._numbers, self._pool
         replicas = len(pool.ready.names)
         terms = [look.terms for look in looks]
@@ -94,17 +116,23 @@ class Ranking:
         worth = (hits_ms * tokens * copies[numbers] >= least_ms[numbers] * replicas) & (
             tokens >= pool.ready.block_tokens
         )
+        free_ms = np.concatenate([look.columns.free_ms for look in looks])
+        later = free_ms > pool.at_ms
+        worth &= ~later
+        lapses_ms = np.full(len(looks), NEVER_MS, dtype=np.int64)
+        np.minimum.at(lapses_ms, numbers[later], free_ms[later])
+        for look, lapse_ms in zip(looks, lapses_ms.tolist(), strict=True):
+            look.lapse_ms = lapse_ms
         for start, look in zip(self._starts, looks, strict=False):
             if look.ended:
                 over = np.array([root in look.ended for root in look.columns.roots], dtype=bool)
                 worth[start : start + len(over)] &= ~over
         self._worth = np.flatnonzero(worth)
 
-    def _ranked(self, order: Whole) -> Iterator[Offer]:
-        """The offers of one class; `order` holds its candidates by falling bound."""
+    def _ranked(self, left: Whole) -> Iterator[Offer]:
+        """The offers of one class, out of its candidates."""
         found: list[Offer] = []
-        while len(order):
-            chunk, order = order[:_CHUNK], order[_CHUNK:]
+        for chunk in self._by_bound(left):
             numbers = self._numbers[chunk].tolist()
             for place, number, bound in zip(chunk.tolist(), numbers, self._bounds[chunk].tolist(), strict=True):
                 while found and -found[0].minus_density > bound:
@@ -118,11 +146,32 @@ class Ranking:
                 if offer is not None:
                     look.offered = True
                     heapq.heappush(found, offer)
-            if self.closed and len(order):
-                shut = np.array([look.scope in self.closed for look in self.looks])
-                order = order[~shut[self._numbers[order]]]
         while found:
             yield from self._open(heapq.heappop(found))
+
+    def _by_bound(self, left: Whole) -> Iterator[Whole]:
+        """Candidates by falling bound, a chunk at a time, without those of scopes that have been closed meanwhile."""
+        count = _CHUNK
+        while len(left):
+            best, left = self._split(left, count)
+            for start in range(0, len(best), _CHUNK):
+                yield self._still_open(best[start : start + _CHUNK])
+            left, count = self._still_open(left), count * _WIDER
+
+    def _split(self, left: Whole, count: int) -> tuple[Whole, Whole]:
+        """So many candidates of the greatest bounds, sorted, and the rest as it comes."""
+        rest = left[:0]
+        if len(left) > count:
+            parted = np.argpartition(-self._bounds[left], count)
+            left, rest = left[parted[:count]], left[parted[count:]]
+        return left[np.argsort(-self._bounds[left], kind="stable")], rest
+
+    def _still_open(self, candidates: Whole) -> Whole:
+        if not self.closed or not len(candidates):
+            return candidates
+        still = np.array([look.scope not in self.closed for look in self.looks])
+        kept: Whole = candidates[still[self._numbers[candidates]]]
+        return kept
 
     def _open(self, offer: Offer) -> tuple[Offer, ...]:
         return () if offer.scope in self.closed else (offer,)

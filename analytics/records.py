@@ -15,8 +15,11 @@ from analytics.stores import MapStore
 from schemas.errors import BrokenConfiguration
 
 
-class Record(Struct, frozen=True, array_like=True):
-    """A record of state; the first field of its encoding is the version."""
+class Record(Struct, frozen=True, array_like=True, gc=False):
+    """A record of state; the first field of its encoding is the version.
+
+    Records are data and never part of a cycle, so the collector passes by the many that a decision holds.
+    """
 
     v: int
 

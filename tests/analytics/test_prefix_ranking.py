@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from analytics.commands import Offer
 from analytics.envelopes import Root
 from analytics.memory import TargetMemory
-from analytics.prefix_look import Columns, PoolNow, Terms, look_at
+from analytics.prefix_look import UNKNOWN_MS, Columns, PoolNow, Terms, look_at
 from analytics.prefix_ranking import Look, Ranking
 from analytics.replicas import Ready
 from tests.analytics.test_memory import memory_of
@@ -31,6 +31,7 @@ def pools(draw: st.DrawFn) -> tuple[list[Look], TargetMemory]:
             np.array([draw(st.sampled_from((0.0, 0.001, 0.01, 0.1))) for _ in range(count)]),
             np.array([draw(st.sampled_from((0.1, 0.5, 1.0))) for _ in range(count)]),
             np.array([float(draw(st.sampled_from((8, 100, 5_000)))) for _ in range(count)]),
+            np.full(count, UNKNOWN_MS),
         )
         copies = draw(st.integers(1, 4))
         terms = Terms(draw(st.integers(0, 1)), copies, NOW.at_ms + 5_000, 16, 60_000, 120_000, 1.0)
@@ -94,6 +95,7 @@ def test_only_what_may_be_taken_is_looked_at() -> None:
         np.full(count, 0.001),
         np.linspace(1, 0.1, count),
         np.full(count, 500.0),
+        np.full(count, UNKNOWN_MS),
     )
     look = Look("s", columns, Terms(1, 9, NOW.at_ms, 16, 60_000, 120_000, 1.0))
     memory.on_residency("s", "prefix:1", "r1", 1, 1, NOW.at_ms + 9_000)
