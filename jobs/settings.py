@@ -190,6 +190,10 @@ class WarmupSettings(Section):
     keep_payload: bool = Field(
         default=False, description="Dead letters carry the record itself, which may hold prompts."
     )
+    share_core: bool = Field(
+        default=True,
+        description="The operators of a subtask, which share one interpreter lock, share one core as well.",
+    )
     connector_jars: tuple[Path, ...] = Field(
         default=(), description="Jars of the Kafka connector, where the cluster has none in its lib folder."
     )

@@ -142,14 +142,6 @@ def open_map_store(context: Any) -> KeyedMapStore:
     )
 
 
-def open_list(context: Any, name: str) -> Any:
-    """A ListState of bytes; called in `open`."""
-    from pyflink.common import Types
-    from pyflink.datastream.state import ListStateDescriptor
-
-    return context.get_list_state(ListStateDescriptor(name, Types.PICKLED_BYTE_ARRAY()))
-
-
 def open_marker(context: Any) -> Any:
     """The ValueState that `check_marker` wants; called in `open`."""
     from pyflink.common import Types

@@ -39,6 +39,21 @@ def keyed(key: str, value: bytes) -> Any:
     return Row(key.encode(), value)
 
 
+def keyed_rows(rows: Any, key_type: Any, value_type: Any) -> Any:
+    """A stream of rows of (key, value), keyed by what they bring along; the next operator gets the value.
+
+    `key_by` makes the same rows in an operator of its own: one more call into Python for every record, with everything
+    that is handed over for it. Where each record of a busy stream is keyed, who makes it makes its row.
+    """
+    from pyflink.common import Types
+    from pyflink.datastream import KeyedStream
+    from pyflink.java_gateway import get_gateway
+
+    selector = get_gateway().jvm.KeyByKeySelector()
+    keyed_rows = rows._j_data_stream.keyBy(selector, Types.ROW([key_type]).get_java_type_info())
+    return KeyedStream(keyed_rows, value_type, rows)
+
+
 def policy_state() -> Any:
     """Descriptor of the broadcast state: policy entries as bytes, by scope / section / writer."""
     from pyflink.common import Types

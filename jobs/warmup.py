@@ -14,10 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from analytics.envelopes import key_of
-from analytics.facts import shard_of
 from jobs.own_policy import shipped
 from jobs.settings import MAX_PARALLELISM, JobSettings, load_settings
-from jobs.streams import bytes_type, data_watermarks, keyed_type, policy_state, policy_watermarks, sink, source
+from jobs.streams import (
+    bytes_type,
+    data_watermarks,
+    keyed_rows,
+    keyed_type,
+    policy_state,
+    policy_watermarks,
+    sink,
+    source,
+)
 from schemas.errors import StokerError
 from schemas.topics import (
     ANNOUNCEMENTS,
@@ -70,9 +78,10 @@ def build(env: Any, settings: JobSettings) -> None:
     records = env.from_source(
         source(kafka, DATA_TOPICS, group, start), data_watermarks(settings.timing), "records"
     ).uid("records")
-    ingest = records.process(IngestOperator(config), data).uid("ingest").name("ingest")
+    facts = Types.ROW([Types.INT(), data])
+    ingest = records.process(IngestOperator(config), facts).uid("ingest").name("ingest")
 
-    demand = ingest.key_by(shard_of, Types.INT()).connect(policy).process(DemandOperator(config), data)
+    demand = keyed_rows(ingest, Types.INT(), data).connect(policy).process(DemandOperator(config), data)
     route = demand.uid("demand").name("demand").process(Route(settings.redis.pool_key), data).uid("route").name("route")
 
     prefix = route.get_side_output(tags.DELTAS).key_by(key_of, Types.STRING()).process(PrefixOperator(config), data)
@@ -121,6 +130,8 @@ def environment(settings: JobSettings, parallelism: int | None) -> Any:
     configuration.set_string("python.execution-mode", "thread")
     # Shards end their slides one after the other (`JobSettings.slide_spread_ms`): event time must move in small steps.
     configuration.set_string("pipeline.auto-watermark-interval", "50 ms")
+    # What flows is bytes that nobody changes: no operator needs a copy of its own.
+    configuration.set_string("pipeline.object-reuse", "true")
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_max_parallelism(MAX_PARALLELISM)
     if parallelism is not None:

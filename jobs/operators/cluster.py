@@ -11,6 +11,7 @@ from analytics.clustered import QueryVector
 from analytics.clustering import prepare
 from analytics.envelopes import Partial, Tag, body_of, key_of, open_as, tag_of
 from analytics.scope_clusters import ScopeClusters
+from jobs.interpreter import share_core
 from jobs.live import Live
 from jobs.operators.tags import INSIGHTS
 from jobs.settings import JobSettings
@@ -29,10 +30,12 @@ class ClusterOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped ba
         self._settings = settings
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Opens state; live clusters are caches of it. Loads scikit-learn: a stride that did would hold up the job."""
-        prepare()
+        """Opens state; live clusters are caches of it. Loads what the rule needs: a stride that did would take long."""
         settings = JobSettings.from_json(self._settings)
+        share_core(settings, runtime_context)
         config = settings.clusters()
+        if config.rule == "spec":
+            prepare()
         self._alarms = Alarms()
         self._live = Live(runtime_context, settings.warmup.shards, lambda _, store: ScopeClusters(config, store))
 

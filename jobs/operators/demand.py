@@ -11,6 +11,7 @@ from pyflink.datastream.functions import KeyedBroadcastProcessFunction
 from analytics.demand import Demand
 from analytics.facts import shard_of
 from jobs import metrics
+from jobs.interpreter import share_core
 from jobs.policies import BroadcastPolicies
 from jobs.settings import JobSettings
 from jobs.state import Marker, check_marker, open_log_store, open_marker
@@ -32,6 +33,7 @@ class DemandOperator(KeyedBroadcastProcessFunction):  # type: ignore[misc]  # un
     def open(self, runtime_context: RuntimeContext) -> None:
         """Opens state; live shards are caches of it."""
         settings = JobSettings.from_json(self._settings)
+        share_core(settings, runtime_context)
         self._config = settings.demand()
         self._spread_ms = settings.slide_spread_ms
         self._marker = Marker(settings.warmup.shards)

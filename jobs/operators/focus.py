@@ -10,6 +10,7 @@ from pyflink.datastream import KeyedProcessFunction, RuntimeContext
 from analytics.asked import Asked
 from analytics.envelopes import Tag, body_of, key_of, open_as, tag_of
 from analytics.scope_focus import ScopeFocus
+from jobs.interpreter import share_core
 from jobs.live import Live
 from jobs.operators.tags import INSIGHTS
 from jobs.settings import JobSettings
@@ -30,6 +31,7 @@ class FocusOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped base
     def open(self, runtime_context: RuntimeContext) -> None:
         """Opens state; live windows are caches of it."""
         settings = JobSettings.from_json(self._settings)
+        share_core(settings, runtime_context)
         config = settings.focus()
         self._spread_ms = settings.slide_spread_ms
         self._alarms = Alarms()

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pyflink.common import Row
 from pyflink.datastream import ProcessFunction, RuntimeContext
 
 from analytics.envelopes import Tag, tag_of
+from analytics.facts import shard_of
 from analytics.ingest import Ingest
 from jobs import metrics
+from jobs.interpreter import share_core
 from jobs.operators.exits import dead_letter_row
 from jobs.operators.tags import CONTROL, DEAD, PROMPTED, TURNS
 from jobs.settings import JobSettings
 
 
 class IngestOperator(ProcessFunction):  # type: ignore[misc]  # untyped base
-    """Facts go on; control envelopes, dead letters and what is watched leave by the side.
+    """Facts go on, each in a row with its shard; control envelopes, dead letters and what is watched leave by the side.
 
     Args:
         settings: the JSON of the job's settings.
@@ -27,7 +30,9 @@ class IngestOperator(ProcessFunction):  # type: ignore[misc]  # untyped base
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Builds the decision."""
-        self._ingest = Ingest(JobSettings.from_json(self._settings).ingest())
+        settings = JobSettings.from_json(self._settings)
+        share_core(settings, runtime_context)
+        self._ingest = Ingest(settings.ingest())
         self._dead = runtime_context.get_metrics_group().counter(metrics.DEAD_LETTERS)
 
     def process_element(self, value: bytes, ctx: ProcessFunction.Context) -> Sequence[Any]:
@@ -36,12 +41,16 @@ class IngestOperator(ProcessFunction):  # type: ignore[misc]  # untyped base
         if read.dead is not None:
             self._dead.inc()
             dead = (DEAD, dead_letter_row(read.dead))
-            return (dead,) if read.fact is None else (read.fact, dead)
+            return (dead,) if read.fact is None else (_row(read.fact), dead)
         if read.fact is None:
             return [(CONTROL, envelope) for envelope in read.control]
         if not read.watched:
-            return (read.fact,)
-        return [read.fact, *((_SIDES[tag_of(envelope)], envelope) for envelope in read.watched)]
+            return (_row(read.fact),)
+        return [_row(read.fact), *((_SIDES[tag_of(envelope)], envelope) for envelope in read.watched)]
+
+
+def _row(fact: bytes) -> Row:
+    return Row(shard_of(fact), fact)
 
 
 _SIDES = {int(Tag.TURN): TURNS, int(Tag.PROMPTED): PROMPTED}

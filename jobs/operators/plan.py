@@ -11,6 +11,7 @@ from pyflink.datastream.functions import KeyedBroadcastProcessFunction
 from analytics.envelopes import key_of
 from analytics.planners import planner_of
 from analytics.planning import Planner
+from jobs.interpreter import share_core
 from jobs.live import Live
 from jobs.policies import BroadcastPolicies
 from jobs.settings import JobSettings
@@ -31,6 +32,7 @@ class PlanOperator(KeyedBroadcastProcessFunction):  # type: ignore[misc]  # unty
     def open(self, runtime_context: RuntimeContext) -> None:
         """Opens state; live planners are caches of it."""
         settings = JobSettings.from_json(self._settings)
+        share_core(settings, runtime_context)
         config = settings.planning()
         self._policies = BroadcastPolicies(policy_state(), settings.policy_defaults())
         self._alarms = Alarms()

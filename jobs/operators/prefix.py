@@ -8,6 +8,7 @@ from pyflink.datastream import KeyedProcessFunction, RuntimeContext
 
 from analytics.envelopes import PrefixDelta, key_of, open_as
 from analytics.prefixes import PrefixTree
+from jobs.interpreter import share_core
 from jobs.live import Live
 from jobs.settings import JobSettings
 from jobs.timers import Alarms
@@ -26,6 +27,7 @@ class PrefixOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped bas
     def open(self, runtime_context: RuntimeContext) -> None:
         """Opens state; live trees are caches of it."""
         settings = JobSettings.from_json(self._settings)
+        share_core(settings, runtime_context)
         config = settings.prefixes()
         self._spread_ms = settings.slide_spread_ms
         self._alarms = Alarms()

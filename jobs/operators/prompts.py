@@ -8,6 +8,7 @@ from pyflink.datastream import KeyedProcessFunction, RuntimeContext
 
 from analytics.envelopes import key_of, open_as
 from analytics.prompt_usage import Prompted, PromptUsage
+from jobs.interpreter import share_core
 from jobs.live import Live
 from jobs.settings import JobSettings
 from jobs.timers import Alarms, event_time_ms
@@ -26,6 +27,7 @@ class PromptsOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped ba
     def open(self, runtime_context: RuntimeContext) -> None:
         """Opens state; live shards are caches of it."""
         settings = JobSettings.from_json(self._settings)
+        share_core(settings, runtime_context)
         config = settings.prompts()
         self._alarms = Alarms()
         self._live = Live(runtime_context, settings.warmup.shards, lambda _, store: PromptUsage(config, store))

@@ -9,6 +9,7 @@ from pyflink.datastream import KeyedProcessFunction, RuntimeContext
 from analytics.envelopes import key_of, open_as
 from analytics.sessions import Session
 from analytics.turns import Turn
+from jobs.interpreter import share_core
 from jobs.live import Live
 from jobs.settings import JobSettings
 from jobs.timers import Alarms
@@ -27,6 +28,7 @@ class SessionOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped ba
     def open(self, runtime_context: RuntimeContext) -> None:
         """Opens state; live sessions are caches of it."""
         settings = JobSettings.from_json(self._settings)
+        share_core(settings, runtime_context)
         config = settings.sessions()
         self._alarms = Alarms()
         self._live = Live(runtime_context, settings.warmup.shards, lambda _, store: Session(config, store))

@@ -168,6 +168,8 @@ class Chain:
             if not isinstance(out, tuple):
                 if stage is self.exits:
                     self.commands.append((out[0], out[1]))
+                elif stage is self.ingest:
+                    self._give(self.demand, out[1])
                 else:
                     self._give(self._next[stage], out)
             elif out[0] in (tags.INSIGHTS, tags.DEAD):

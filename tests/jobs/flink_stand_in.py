@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from typing import Any
 
 
@@ -102,6 +104,18 @@ class Backend:
 
     def counter(self, name: str) -> Counter:
         return self.counters[name]
+
+
+class AtOnce(Executor):
+    """In the place of a thread: what it is given is done before it says so."""
+
+    def __init__(self, **names: Any) -> None:
+        del names
+
+    def submit(self, task: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(task(*args, **named))
+        return done
 
 
 class Broadcast:

@@ -93,7 +93,7 @@ def test_a_topic_of_a_scope_becomes_an_insight_and_the_planner_hears_of_it() -> 
     assert (insight.scope, insight.size, insight.mass, insight.fingerprint) == ("a", 6, 71.0, FINGERPRINT)
     assert insight.members[:2] == (insight.medoid, query_sha256("topic 1 in words 0"))
     assert insight.medoid == query_sha256("topic 1 in words 3")
-    assert insight.eps == insight.evidence["spec_eps"] == 0.32  # nothing is known of this encoder
+    assert insight.eps == 0.32  # nothing is known of this encoder
     (live,) = clustered.clusters
     assert (live.cluster_id, live.members, live.mass) == (insight.cluster_id, insight.members, insight.mass)
     assert live.rate_per_s == 71 / 300

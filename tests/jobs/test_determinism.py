@@ -25,6 +25,7 @@ from schemas import (
 )
 from schemas.canonical import outcome_id
 from tests.jobs.chain import Chain
+from tests.jobs.flink_stand_in import AtOnce
 from tests.jobs.traffic import Mix
 
 START_MS = 1_796_000_000_000
@@ -89,6 +90,7 @@ def ran(monkeypatch: pytest.MonkeyPatch, disturb: Callable[[Chain], None] = lamb
     store = MemoryStore()
     made = embedding.Embedder(SETTINGS.embedding(), FakeEncoder(), MemoryVectors(store), MemoryBlobs(store))
     monkeypatch.setattr(embed_module, "open_embedder", lambda *_: made)
+    monkeypatch.setattr(embed_module, "ThreadPoolExecutor", AtOnce)
     chain = Chain(SETTINGS, executors, disturb)
     chain.policy(ALL_WARM)
     chain.run(recorded())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -31,7 +33,7 @@ from jobs.tallies import Tallies
 from jobs.timers import Alarms, event_time_ms
 from schemas import Accounting, DeadLetter, Policy, ReplicaSample, decode, encode
 from stoker.bench.workload import Workload
-from tests.jobs.flink_stand_in import Backend, Context
+from tests.jobs.flink_stand_in import AtOnce, Backend, Context
 
 START_MS = 1_796_000_000_000
 SETTINGS = JobSettings()
@@ -56,14 +58,14 @@ def test_ingest_splits_facts_control_and_dead_letters() -> None:
     backend = Backend()
     operator = opened(IngestOperator(CONFIG), backend)
     context = Context(backend, watermark_ms=START_MS)
-    (fact,) = operator.process_element(Workload().record(START_MS), context)
-    assert isinstance(fact, bytes)
+    ((shard, fact),) = operator.process_element(Workload().record(START_MS), context)
+    assert shard == shard_of(fact)
     sample = ReplicaSample(replica="r", pool="gpu", incarnation="1", sampled_at_ms=START_MS, state="ready")
     ((tag, control),) = operator.process_element(encode(sample), context)
     assert tag is CONTROL
     assert key_of(control) == "gpu"
-    counted, (tag, row) = operator.process_element(b"{", context)
-    assert isinstance(counted, bytes)
+    (shard, counted), (tag, row) = operator.process_element(b"{", context)
+    assert shard == shard_of(counted)
     assert tag is DEAD
     assert row[0] == b"malformed_json"
     assert decode(row[1], DeadLetter).source_topic == "llm.requests"
@@ -176,6 +178,7 @@ def embedder_on(monkeypatch: pytest.MonkeyPatch) -> FakeEncoder:
     store, encoder = MemoryStore(), FakeEncoder()
     made = embedding.Embedder(SETTINGS.embedding(), encoder, MemoryVectors(store), MemoryBlobs(store))
     monkeypatch.setattr(embed_module, "open_embedder", lambda *_: made)
+    monkeypatch.setattr(embed_module, "ThreadPoolExecutor", AtOnce)
     return encoder
 
 
@@ -201,7 +204,7 @@ def test_embed_waits_for_company_and_flushes_a_full_batch_at_once(monkeypatch: p
     vectors = [envelope for envelope in done if not isinstance(envelope, bytes)]
     assert {(tag, key_of(envelope)) for tag, envelope in vectors} == {(VECTORS, "s")}
     assert [open_as(envelope, QueryVector).query for _, envelope in vectors] == [f"{index:032x}" for index in range(16)]
-    assert operator.on_timer(timers[0], Context(backend, 0, wall_ms=timers[0])) == ()
+    assert operator.on_timer(timers[0], Context(backend, 0, wall_ms=timers[0])) == []
 
 
 def test_embed_finds_its_waiting_requests_again_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,6 +219,64 @@ def test_embed_finds_its_waiting_requests_again_after_a_restart(monkeypatch: pyt
     assert sum(isinstance(envelope, bytes) for envelope in done) == 2
     assert encoder.texts_encoded == 2
     assert backend.counters["stoker_embedded"].count == 2
+
+
+class Model(AtOnce):
+    """A model's thread that is done when the test says so."""
+
+    def __init__(self, **names: Any) -> None:
+        del names
+        self.given: list[tuple[Future[Any], Callable[[], Any]]] = []
+
+    def submit(self, task: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+        self.given.append((Future(), lambda: task(*args, **named)))
+        return self.given[-1][0]
+
+    def finish(self) -> None:
+        done, task = self.given.pop(0)
+        done.set_result(task())
+
+
+def test_embed_goes_on_while_the_model_works_and_forgets_only_what_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder, backend = embedder_on(monkeypatch), Backend()
+    monkeypatch.setattr(embed_module, "ThreadPoolExecutor", Model)
+    operator = opened(EmbedOperator(CONFIG), backend)
+
+    def asked(first: int, last: int) -> list[Any]:
+        out: list[Any] = []
+        for index in range(first, last):
+            out += operator.process_element(wanted(index), Context(backend, 0, wall_ms=START_MS))
+        return out
+
+    def timer() -> tuple[list[Any], list[int]]:
+        context = Context(backend, 0, wall_ms=START_MS + 10)
+        return operator.on_timer(START_MS + 10, context), context.processing_timers
+
+    def queries(out: list[Any]) -> list[int]:
+        return [int(open_as(each, Embedded).query, 16) for each in out if isinstance(each, bytes)]
+
+    assert asked(0, 40) == []  # the model has the first sixteen, and nobody waits for it
+    assert timer() == ([], [START_MS + 20])
+    operator._model.finish()
+    out, timers = timer()
+    assert (queries(out), timers) == (list(range(16)), [START_MS + 20])
+    operator = opened(EmbedOperator(CONFIG), backend)
+    assert (timer()[0], len(operator._model.given)) == ([], 1)  # what it had when it died, it gets again
+    operator._model.finish()
+    assert queries(timer()[0]) == list(range(16, 32))
+    assert encoder.texts_encoded == 32
+
+
+def test_embed_drops_what_finds_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    embedder_on(monkeypatch)
+    monkeypatch.setattr(embed_module, "ThreadPoolExecutor", Model)
+    monkeypatch.setattr(embed_module, "MAX_WAITING", 20)
+    backend = Backend()
+    operator = opened(EmbedOperator(CONFIG), backend)
+    for index in range(40):
+        assert not operator.process_element(wanted(index), Context(backend, 0, wall_ms=START_MS))
+    assert backend.counters["stoker_embeds_dropped"].count == 40 - 16 - 20
+    assert len(list(operator._state.items())) == 36
 
 
 def test_prefix_and_plan_go_on_from_their_state() -> None:
@@ -308,11 +369,11 @@ def test_a_policy_that_cannot_be_read_is_a_dead_letter() -> None:
 def test_accounting_of_a_shard_that_only_saw_dead_records_is_published() -> None:
     backend = Backend()
     ingest, operator = opened(IngestOperator(CONFIG), Backend()), opened(DemandOperator(CONFIG), backend)
-    dead = next(iter(ingest.process_element(b"{", Context(Backend(), watermark_ms=START_MS))))
-    context = Context(backend, shard_of(dead), START_MS)
+    shard, dead = next(iter(ingest.process_element(b"{", Context(Backend(), watermark_ms=START_MS))))
+    context = Context(backend, shard, START_MS)
     operator.process_element(dead, context)
     (due,) = context.event_timers
-    (insight,) = operator.on_timer(due, Context(backend, shard_of(dead), due))
+    (insight,) = operator.on_timer(due, Context(backend, shard, due))
     assert decode(insight[2 + insight[1] :], Accounting).dead == 1
 
 

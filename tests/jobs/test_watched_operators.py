@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from analytics.envelopes import Tag, body_of, key_of, seal, tag_of
+from analytics.facts import shard_of
 from jobs.operators.ingest import IngestOperator
 from jobs.operators.plan import PlanOperator
 from jobs.operators.prompts import PromptsOperator
@@ -181,5 +182,5 @@ def test_uses_of_a_managed_prompt_and_an_adopted_answer_reach_the_plan(die: bool
 def test_scopes_that_did_not_ask_have_nothing_but_their_fact() -> None:
     ingest = opened(IngestOperator(JobSettings().to_json()), Backend())
     value = record(0, "hello", "sys", prompt=PromptRef("faq", "3"))
-    (fact,) = ingest.process_element(value, Context(Backend(), watermark_ms=START_MS))
-    assert isinstance(fact, bytes)
+    ((shard, fact),) = ingest.process_element(value, Context(Backend(), watermark_ms=START_MS))
+    assert shard == shard_of(fact)
