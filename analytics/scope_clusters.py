@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from analytics.cluster_config import SPEC_WINDOW, ClusterConfig
+from analytics.cluster_config import ClusterConfig
 from analytics.cluster_identity import continued, new_id
 from analytics.clustered import Clustered, LiveCluster, QueryVector
-from analytics.clustering import SPEC_EPS, Clustering
+from analytics.clustering import Clustering
 from analytics.envelopes import Partial, Tag, seal
 from analytics.pools import envelope_key
 from analytics.query_counts import QueryCounts
 from analytics.records import Record, Section, pack, unpack
-from analytics.scope_groups import grouping, spec_groups
+from analytics.scope_groups import grouping
 from analytics.stores import MapStore
 from analytics.vector_ring import VectorRing
 from schemas import Cluster, encode
@@ -128,14 +128,7 @@ class ScopeClusters:
         live.sort(key=lambda found: (-found.record.mass, found.record.cluster_id))
         out: list[bytes] = []
         if live:
-            spec = self._spec(at_ms)
-            evidence = {
-                "window": float(len(queries)),
-                "clusters": float(len(clustering.groups)),
-                "spec_eps": SPEC_EPS,
-                "spec_clusters": float(len(spec.groups)),
-                "spec_largest_share": spec.largest_share,
-            }
+            evidence = {"window": float(len(queries)), "clusters": float(len(clustering.groups))}
             insights = [self._insight(found, fingerprint, eps, at_ms, clustering, evidence) for found in live]
             out += [seal(Tag.INSIGHT, envelope_key(self._scope), encode(insight)) for insight in insights]
         if live or self._published:
@@ -145,11 +138,6 @@ class ScopeClusters:
             out.append(seal(Tag.CLUSTERED, self._config.redis_pool, told))
         self._published = bool(live)
         return out
-
-    def _spec(self, at_ms: int) -> Clustering:
-        """What the reference rule says with its own radius and window, to be shown beside ours."""
-        latest = self._ring.latest(SPEC_WINDOW)
-        return spec_groups(self._config, self._ring.rows(latest), self._weights(latest, at_ms), SPEC_EPS)
 
     def _weights(self, queries: list[str], at_ms: int) -> list[float]:
         """Requests of each query; that it was embedded lately says that there was at least one."""

@@ -44,7 +44,14 @@ class SpecGrouping:
 
     def groups(self, ring: VectorRing, queries: Sequence[str], weights: Sequence[float]) -> Clustering:
         """See `Grouping`."""
-        return spec_groups(self._config, ring.rows(queries), weights, self._config.eps_of(ring.fingerprint))
+        config = self._config
+        return cluster(
+            ring.rows(queries),
+            weights,
+            eps=config.eps_of(ring.fingerprint),
+            min_samples=config.min_samples,
+            neighbours=config.neighbours,
+        )
 
 
 class TunedGrouping:
@@ -104,11 +111,6 @@ class TunedGrouping:
 def grouping(config: ClusterConfig) -> Grouping:
     """What the settings ask for."""
     return SpecGrouping(config) if config.rule == "spec" else TunedGrouping(config)
-
-
-def spec_groups(config: ClusterConfig, rows: Floats, weights: Sequence[float], eps: float) -> Clustering:
-    """The reference rule at a radius."""
-    return cluster(rows, weights, eps=eps, min_samples=config.min_samples, neighbours=config.neighbours)
 
 
 def grouped(labels: Ints, rows: Floats, weights: Weights) -> Clustering:
