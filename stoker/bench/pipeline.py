@@ -41,7 +41,8 @@ EMBEDS_PER_S = 1.0
 HOUR_MS = 3_600_000
 """Preloaded events are old: neither the embedder nor the planner may hold that against them."""
 FROM, TO = 0.10, 0.95
-PAUSE_S = 0.1
+PAUSE_S = 0.5
+"""Between two looks at the job's metrics: a page of them costs a core some 20 ms."""
 DEADLINE_S = 900.0
 
 
