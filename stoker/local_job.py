@@ -150,8 +150,10 @@ class LocalJob:
             self._route(live.on_timer(at_ms, at_ms, self._policy))
         else:
             self._route(live.on_timer(at_ms) or ())
-        if operator == SESSION and live.next_timer_ms is None:
-            del self._live[operator, key], self._stores[operator, key]
+        if live.next_timer_ms is None:  # nothing is to come: what it has left in its store brings it back
+            del self._live[operator, key]
+            if not self._stores[operator, key].size_bytes:
+                del self._stores[operator, key]
 
     def _route(self, envelopes: Iterable[bytes]) -> None:
         for envelope in envelopes:
