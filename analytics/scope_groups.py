@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from analytics.cluster_config import ClusterConfig
 from analytics.clustering import NOISE, Clustering, Group, cluster
-from analytics.density_graph import BLOCK, DensityGraph, Floats, Ints
+from analytics.density_graph import BLOCK, DensityGraph
+from analytics.near_rows import Floats, Ints
 from analytics.vector_ring import VectorRing
 
 Weights = npt.NDArray[np.float64]
@@ -63,6 +64,9 @@ class TunedGrouping:
 
     def groups(self, ring: VectorRing, queries: Sequence[str], weights: Sequence[float]) -> Clustering:
         """See `Grouping`. That a query is in the ring says that it was asked for, so that it weighs one at least."""
+        # Most scopes are small: no group has one query alone, or less weight than a core point asks for.
+        if len(queries) < 2 or sum([max(1.0, weight) for weight in weights]) < self._config.min_samples:
+            return Clustering((NOISE,) * len(queries), ())
         if self._follow(ring, queries):
             graph, slots, rows = self._graph, self._slots, np.arange(len(queries))
         else:

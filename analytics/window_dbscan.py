@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from analytics.clustering import MIN_SAMPLES, SPEC_EPS
-from analytics.density_graph import Density, DensityGraph, Floats, Ints
+from analytics.density_graph import Density, DensityGraph
+from analytics.near_rows import Floats, Ints
 from analytics.records import Record, pack, unpack
 
 
