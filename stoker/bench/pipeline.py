@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from stoker.bench.baseline import passthrough
 from stoker.bench.figures import Figure, Report, at_least
 from stoker.bench.running_job import (
     Gauge,
-    Tail,
     bench_stack,
     confluent,
     job_settings,
@@ -27,6 +25,7 @@ from stoker.bench.running_job import (
     stack_redis,
     topic,
     until,
+    written,
 )
 from stoker.bench.workload import Workload
 from stoker.stack.paths import PROJECT
@@ -41,8 +40,9 @@ EMBEDS_PER_S = 1.0
 HOUR_MS = 3_600_000
 """Preloaded events are old: neither the embedder nor the planner may hold that against them."""
 FROM, TO = 0.10, 0.95
-PAUSE_S = 0.5
-"""Between two looks at the job's metrics: a page of them costs a core some 20 ms."""
+PAUSE_S = 1.0
+"""Between two looks at the job's metrics: a page of them costs a core some 20 ms, and nothing else is looked at: what
+watches the job works on the same two cores."""
 DEADLINE_S = 900.0
 
 
@@ -116,12 +116,11 @@ def fill(settings: JobSettings, events: int) -> Preload:
     return Preload(events, total, at_ms)
 
 
-def _rate(gauge: Gauge, events: int, meanwhile: Callable[[], object] = lambda: None) -> float:
+def _rate(gauge: Gauge, events: int) -> float:
     """Events per second between two shares of what an operator takes."""
     inside: list[tuple[float, int]] = []
 
     def through() -> bool:
-        meanwhile()
         taken, at_s = gauge.read(), time.monotonic()
         if taken >= FROM * events:
             inside.append((at_s, taken))
@@ -141,18 +140,11 @@ def _passthrough(stack: Stack, settings: JobSettings, preload: Preload, turn: in
 
 
 def _warmup(stack: Stack, settings: JobSettings, preload: Preload, turn: int) -> tuple[float, dict[str, int]]:
-    tail = Tail(settings.kafka.bootstrap, [topic(settings, COMMANDS)], from_start=False)
-    commands = 0
-
-    def count() -> None:
-        nonlocal commands
-        commands += len(tail.poll(0.0))
-
+    bootstrap, commands = settings.kafka.bootstrap, topic(settings, COMMANDS)
+    before = written(bootstrap, commands)
     with stack_redis(stack) as redis:
         redis.flushall()
         with running(stack, f"warmup-{turn}", PROJECT / "jobs" / "warmup.py", settings, 1) as app:
-            rate = _rate(Gauge(app, "demand"), preload.events, count)
+            rate = _rate(Gauge(app, "demand"), preload.events)
         vectors = sum(1 for _ in redis.scan_iter("stoker:*:vec:*", count=10_000))
-    count()
-    tail.close()
-    return rate, {"commands": commands, "embedded": vectors}
+    return rate, {"commands": written(bootstrap, commands) - before, "embedded": vectors}
