@@ -157,8 +157,8 @@ class AdapterPlanner:
         )
         for wish in wishes:
             for draft in self._drafts(wish, at_ms, ready, policy):
-                if self._issuer.pay(draft, at_ms, self._allowance(draft.scope, shares, policy)):
-                    out.append(self._issuer.command(draft, at_ms, "tick", wish.priority.command, policy))
+                if paid := self._issuer.pay(draft, at_ms, self._allowance(draft.scope, shares, policy)):
+                    out.append(self._issuer.command(paid, at_ms, "tick", wish.priority.command, policy))
         return out
 
     def record(self, known: KnownRecord, policy: PolicyBook) -> AdapterRecord:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from analytics.commands import Allowance, Draft, Issuer, Offer
+from analytics.commands import Allowance, Draft, Issuer, Offer, Paid
 
 LEFT_OUT_EACH, LEFT_OUT = 3, 16
 """How many of the offers that a tick leaves out are told, of a scope and of all."""
@@ -24,12 +24,12 @@ class Choice:
     """What a tick takes.
 
     Attributes:
-        drafts: paid, best first.
+        paid: best first.
         left_out: the best of what scopes could not pay beside what they got, a few of each.
         waiting: scopes that got nothing because their best offer costs too much now, and when they can pay it.
     """
 
-    drafts: list[Draft] = field(default_factory=list)
+    paid: list[Paid] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     waiting: dict[str, int] = field(default_factory=dict)
 
@@ -67,13 +67,14 @@ def choose(
         if scope in saving:
             _tell(choice, offer, draft_of(offer), told, closed)
             continue
-        if len(choice.drafts) == limit:
+        if len(choice.paid) == limit:
             break
         if scope not in allowances:
             allowances[scope] = allowance_of(scope)
         draft = draft_of(offer)
-        if issuer.pay(draft, at_ms, allowances[scope]):
-            choice.drafts.append(draft)
+        paid = issuer.pay(draft, at_ms, allowances[scope])
+        if paid is not None:
+            choice.paid.append(paid)
             served.add(scope)
             continue
         saving[scope] = draft

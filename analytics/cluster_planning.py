@@ -8,11 +8,11 @@ spoil the comparison that it stands in.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from analytics.clustered import Clustered, LiveCluster
 from analytics.commands import Draft, Offer
@@ -111,10 +111,10 @@ class ClusterPlanner:
         draft = self._embeddings.draft_for(offer, at_ms, TRIGGER_CLUSTER, policy)
         own = assign(draft.unit, at_ms, policy.experiment(offer.scope))
         p_asked = max(draft.worth.p_asked, self._p_asked(group))
-        return dataclasses.replace(
+        return structs.replace(
             draft,
             unit=draft.unit if own.arm == "hold" else group.members[0],
-            worth=dataclasses.replace(draft.worth, p_asked=p_asked),
+            worth=structs.replace(draft.worth, p_asked=p_asked),
             evidence={
                 **draft.evidence,
                 "mass": group.mass,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from analytics.after import needs
 from analytics.budget import Budget
@@ -33,8 +34,7 @@ NEVER_MS = 1 << 62
 """Later than all event times."""
 
 
-@dataclass(frozen=True)
-class Allowance:
+class Allowance(NamedTuple):
     """What a scope may spend in a pool: its share of the pool's rate, and how much of it may be saved up.
 
     Attributes:
@@ -62,8 +62,7 @@ class Offer(NamedTuple):
     attempt: int
 
 
-@dataclass(frozen=True)
-class Draft:
+class Draft(Struct, frozen=True, gc=False):
     """An offer in full: everything that its command says.
 
     Attributes:
@@ -108,6 +107,14 @@ class Draft:
         return isinstance(self.source, tuple)
 
 
+class Paid(NamedTuple):
+    """A draft that its scope has paid for, and the numbers of what it was paid from."""
+
+    draft: Draft
+    command_id: str
+    evidence: Mapping[str, float]
+
+
 def prefix_target(candidate: Candidate, root: Root) -> Prefix:
     """The target that a candidate stands for."""
     segments = tuple(
@@ -140,7 +147,6 @@ class Issuer:
         self._pool = pool
         self._memory = memory
         self._budget = budget
-        self._paid: dict[str, dict[str, float]] = {}
 
     def payable_ms(self, draft: Draft, allowance: Allowance, at_ms: int) -> int:
         """When a draft can go out at the earliest, if its scope pays nothing else; far away where it has no income."""
@@ -159,26 +165,27 @@ class Issuer:
         held = self._budget.held(scope, allowance.rate_per_s, allowance.burst, at_ms)
         return at_ms if held > 0 else at_ms + max(1, int(-held / allowance.rate_per_s * 1000))
 
-    def pay(self, draft: Draft, at_ms: int, allowance: Allowance) -> bool:
+    def pay(self, draft: Draft, at_ms: int, allowance: Allowance) -> Paid | None:
         """Pays for a draft, if its scope can, and remembers its command as live. What costs nothing is always paid.
 
         A scope none of whose texts is stored pays for no prefix of its traffic while it rests.
         """
         if self._rests(draft, at_ms):
-            return False
-        cost = draft.charge * draft.copies
-        if cost > 0 and not self._budget.pay(draft.scope, cost, allowance.rate_per_s, allowance.burst, at_ms):
-            return False
+            return None
+        cost, evidence = draft.charge * draft.copies, {}
         if cost > 0:
-            self._paid[self._id(draft)] = {
+            if not self._budget.pay(draft.scope, cost, allowance.rate_per_s, allowance.burst, at_ms):
+                return None
+            evidence = {
                 "budget_per_s": allowance.rate_per_s,
                 "budget_share": allowance.share,
                 "budget_left": self._budget.held(draft.scope, allowance.rate_per_s, allowance.burst, at_ms),
             }
+        paid = Paid(draft, self._id(draft), evidence)
         self._memory.issued(
             draft.scope,
             draft.key,
-            command_id=self._id(draft),
+            command_id=paid.command_id,
             bucket=draft.bucket,
             attempt=draft.attempt,
             at_ms=at_ms,
@@ -188,16 +195,17 @@ class Issuer:
             names=draft.names,
         )
         if draft.of_traffic:
-            self._memory.rests.issued(draft.scope, self._id(draft), at_ms + draft.life_ms)
-        return True
+            self._memory.rests.issued(draft.scope, paid.command_id, at_ms + draft.life_ms)
+        return paid
 
-    def command(self, draft: Draft, at_ms: int, lane: Lane, priority: int, policy: PolicyBook) -> bytes:
+    def command(self, paid: Paid, at_ms: int, lane: Lane, priority: int, policy: PolicyBook) -> bytes:
         """The envelope of a paid draft's command; its evidence also tells what was paid from."""
+        draft = paid.draft
         assignment = ALWAYS if draft.exempt else assign(draft.unit, at_ms, policy.experiment(draft.scope))
         worth = draft.worth
         target = prefix_target(*draft.source) if isinstance(draft.source, tuple) else draft.source
         command = WarmupCommand(
-            command_id=self._id(draft),
+            command_id=paid.command_id,
             scope=draft.scope,
             tenant=draft.scope,
             pool=self._pool,
@@ -222,7 +230,7 @@ class Issuer:
                 trigger=draft.trigger,
                 evidence={
                     **draft.evidence,
-                    **self._paid.pop(self._id(draft), {}),
+                    **paid.evidence,
                     "worth_density": worth.density,
                     "attempt": float(draft.attempt),
                 },

@@ -6,9 +6,7 @@ anyhow says so.
 
 from __future__ import annotations
 
-import dataclasses
-
-from msgspec import field
+from msgspec import field, structs
 
 from analytics.commands import Draft
 from analytics.envelopes import Tag, seal
@@ -107,7 +105,7 @@ class CrowdWatch:
             record = self._focus.get((draft.scope, dimension))
             if record is not None and at_ms < record.until_ms and key in record.keys:
                 evidence = {**draft.evidence, **record.evidence}
-                return dataclasses.replace(draft, trigger=TRIGGER_FOCUS, evidence=evidence)
+                return structs.replace(draft, trigger=TRIGGER_FOCUS, evidence=evidence)
         return draft
 
     def restore(self, blob: bytes) -> None:

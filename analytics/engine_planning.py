@@ -176,9 +176,9 @@ class EnginePlanner(Planner):
         at_ms, ready, policy = tick.at_ms, tick.ready, tick.policy
         out = []
         for rank, draft in enumerate(drafts := self._prompts.drafts(at_ms, ready, policy)):
-            if self._issuer.pay(draft, at_ms, self._allowance(draft.scope, ready, policy)):
+            if paid := self._issuer.pay(draft, at_ms, self._allowance(draft.scope, ready, policy)):
                 self._clock.issued += 1
-                out.append(self._issuer.command(draft, at_ms, "tick", priority_of(rank, len(drafts)), policy))
+                out.append(self._issuer.command(paid, at_ms, "tick", priority_of(rank, len(drafts)), policy))
         return out
 
     def _plan_prefixes(self, tick: Tick) -> list[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from analytics.policy import ExperimentPolicy
 from schemas.canonical import Arm, arm
@@ -17,13 +18,20 @@ class Assignment:
     propensity: float
 
 
+_DAY_MS = 86_400_000
+
 ALWAYS = Assignment("warm", 1.0)
 """Of what is never held out."""
 
 
 def period_of(at_ms: int) -> str:
     """The period of an event time: its day in UTC, e.g. `2026-11-30`. It turns the salt, and is never time-scaled."""
-    return datetime.fromtimestamp(at_ms // 1000, tz=UTC).date().isoformat()
+    return _date(at_ms // _DAY_MS)
+
+
+@lru_cache(maxsize=4)
+def _date(day: int) -> str:
+    return datetime.fromtimestamp(day * _DAY_MS // 1000, tz=UTC).date().isoformat()
 
 
 def assign(unit: str, at_ms: int, policy: ExperimentPolicy) -> Assignment:

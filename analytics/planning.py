@@ -197,11 +197,12 @@ class Planner(PoolState, ABC):
         return out
 
     def _fast(self, draft: Draft, at_ms: int, priority: int, allowance: Allowance, policy: PolicyBook) -> list[bytes]:
-        if not self._issuer.pay(draft, at_ms, allowance):
+        paid = self._issuer.pay(draft, at_ms, allowance)
+        if paid is None:
             return []
         self._clock.issued += 1
         self._clock.write()
-        return [self._issuer.command(draft, at_ms, "fast", priority, policy)]
+        return [self._issuer.command(paid, at_ms, "fast", priority, policy)]
 
     def _ranked(
         self, offers: Iterable[Offer], draft_of: DraftOf, at_ms: int
@@ -211,17 +212,17 @@ class Planner(PoolState, ABC):
 
     def _chosen(self, choice: Choice, tick: Tick) -> list[bytes]:
         """The commands of what a tick has chosen, best first."""
-        among = len(choice.drafts)
+        among = len(choice.paid)
         self._clock.issued += among
         return [
             self._issuer.command(
-                self._crowds.told(draft, tick.at_ms),
+                paid._replace(draft=self._crowds.told(paid.draft, tick.at_ms)),
                 tick.at_ms,
                 "tick",
-                self._priority(draft, rank, among),
+                self._priority(paid.draft, rank, among),
                 tick.policy,
             )
-            for rank, draft in enumerate(choice.drafts)
+            for rank, paid in enumerate(choice.paid)
         ]
 
     def _priority(self, _draft: Draft, rank: int, among: int) -> int:

@@ -70,6 +70,7 @@ class PolicyBook:
         self._policies: dict[str, dict[str, Policy]] = {}
         self._views: dict[tuple[str, str], Any] = {}
         self._frozen: dict[str, tuple[str, ...]] = {}
+        self._versions: dict[str, int] = {}
         self.revision = 0
         """Grows with every Policy that was taken: what was derived from a book holds until it changes."""
 
@@ -96,6 +97,7 @@ class PolicyBook:
         self.revision += 1
         self._views.clear()
         self._frozen.clear()
+        self._versions.clear()
         return True
 
     @property
@@ -113,7 +115,10 @@ class PolicyBook:
 
     def version(self, scope: str) -> int:
         """Greatest version among the policies that hold for a scope: what a command says it was decided under."""
-        return max((policy.version for policy in self._of(scope)), default=0)
+        scope = self._shared(scope)
+        if scope not in self._versions:
+            self._versions[scope] = max((policy.version for policy in self._of(scope)), default=0)
+        return self._versions[scope]
 
     def focus(self, scope: str) -> FocusPolicy:
         """When a crowd has gathered."""

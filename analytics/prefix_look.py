@@ -105,9 +105,14 @@ def terms_of(plan: PlanPolicy, at_ms: int, config: PlanConfig, stay_ms: float | 
         at_ms + config.scaled(plan.lead_ms),
         bucket(at_ms, repeat_ms),
         repeat_ms,
-        config.scaled(plan.prefix_resident_ms) if stay_ms is None else stay_ms,
+        stay_of(plan, config, stay_ms),
         plan.min_saved_ms / config.time_scale,
     )
+
+
+def stay_of(plan: PlanPolicy, config: PlanConfig, stay_ms: float | None) -> float:
+    """How long a replica keeps what nobody asks for: as found, or where nothing was as policy says; scaled."""
+    return config.scaled(plan.prefix_resident_ms) if stay_ms is None else stay_ms
 
 
 def prefill_per_s(budget: BudgetPolicy, config: PlanConfig) -> float:

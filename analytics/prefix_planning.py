@@ -14,7 +14,7 @@ from analytics.envelopes import Candidates, Root
 from analytics.memory import TargetMemory
 from analytics.plan_config import PlanConfig
 from analytics.policy import PlanPolicy, PolicyBook
-from analytics.prefix_look import UNKNOWN_MS, Columns, Ended, Hot, PoolNow, Terms, prefill_per_s, terms_of
+from analytics.prefix_look import UNKNOWN_MS, Columns, Ended, Hot, PoolNow, Terms, prefill_per_s, stay_of, terms_of
 from analytics.prefix_nodes import HASH_BYTES
 from analytics.prefix_ranking import Look, Ranking, suppressed
 from analytics.records import Section, path
@@ -32,6 +32,7 @@ TRIGGER_LOST = "lost_prefix"
 
 Solvent = Callable[[str], int]
 NO_ROOTS: frozenset[Root] = frozenset()
+NO_ALLOWANCE = Allowance(0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class PrefixPlanner:
         self._roots: dict[str, frozenset[Root]] = {}
         self._wake_ms: dict[str, int] = {}
         self._shares: dict[str, float] = {}
+        self._allowances: dict[str, Allowance] = {}
         self._scopes_version = 0
         self._seen: tuple[object, ...] = ()
         self._noted: tuple[object, ...] = ()
@@ -213,9 +215,14 @@ class PrefixPlanner:
     def allowance(self, scope: str, ready: Ready, policy: PolicyBook) -> Allowance:
         """What a scope may spend on prefill: its share of a part of every ready replica's."""
         self._refresh(ready, policy)
-        budget, share = policy.budget(), self._shares.get(scope, 0.0)
-        rate = budget.prefill_share * prefill_per_s(budget, self._config) * len(ready.names) * share
-        return Allowance(rate, rate * self._config.scaled(budget.burst_ms) / 1000, share)
+        share = self._shares.get(scope)
+        if share is None:
+            return NO_ALLOWANCE
+        if scope not in self._allowances:
+            budget = policy.budget()
+            rate = budget.prefill_share * prefill_per_s(budget, self._config) * len(ready.names) * share
+            self._allowances[scope] = Allowance(rate, rate * self._config.scaled(budget.burst_ms) / 1000, share)
+        return self._allowances[scope]
 
     def restore(self, blob: bytes) -> None:
         """Takes back one scope's candidates."""
@@ -228,7 +235,7 @@ class PrefixPlanner:
         replicas, missing = len(ready.names), len(offer.missing)
         lost = trigger == TRIGGER_LOST
         names = offer.missing if lost else spread(offer.missing, plan.copies - (replicas - missing), offer.key)
-        stay_ms = terms_of(plan, at_ms, self._config, self._stay.ms).stay_ms
+        stay_ms = stay_of(plan, self._config, self._stay.ms)
         repeat_ms = self._config.scaled(plan.prefix_repeat_ms)
         # A replica that has just said so is known to lack it; of the others only natural traffic can have warmed it.
         prior = 1.0 if lost else p_absent_prior(candidate.rate_per_s, replicas, stay_ms)
@@ -293,6 +300,7 @@ class PrefixPlanner:
             self._seen = seen
             self._wake_ms.clear()
             self._shares = shares(self._hot.keys() | self._announced, policy)
+            self._allowances.clear()
 
     def _take(self, found: Candidates) -> None:
         self._wake_ms.pop(found.scope, None)

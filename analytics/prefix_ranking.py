@@ -55,7 +55,7 @@ def suppressed(looks: Sequence[Look], pool: PoolNow, memory: TargetMemory) -> in
     if not looks:
         return 0
     free_ms = np.concatenate([look.columns.free_ms for look in looks])
-    numbers, starts = _layout(looks)
+    _, numbers, starts = _row(looks)
     count = np.count_nonzero(free_ms > pool.at_ms)
     due: Whole = np.flatnonzero((free_ms <= pool.at_ms) & (free_ms != FREE_MS))
     for place, number in zip(due.tolist(), numbers[due].tolist(), strict=True):
@@ -65,10 +65,10 @@ def suppressed(looks: Sequence[Look], pool: PoolNow, memory: TargetMemory) -> in
     return count
 
 
-def _layout(looks: Sequence[Look]) -> tuple[Whole, list[int]]:
-    """Number of the look of each candidate when all stand in one row, and where those of each look begin."""
+def _row(looks: Sequence[Look]) -> tuple[list[int], Whole, list[int]]:
+    """All candidates in one row: how many each look has, the number of each one's look, and where looks begin."""
     lengths = [len(look.columns.keys) for look in looks]
-    return np.repeat(np.arange(len(looks)), lengths), list(accumulate(lengths, initial=0))
+    return lengths, np.repeat(np.arange(len(looks)), lengths), list(accumulate(lengths, initial=0))
 
 
 class Ranking:
@@ -88,7 +88,7 @@ class Ranking:
         self.exhausted = False
         self._pool = pool
         self._memory = memory
-        self._numbers, self._starts = _layout(looks)
+        self._lengths, self._numbers, self._starts = _row(looks)
         self._bounds: Floats = np.empty(0)
         self._worth: Whole = np.empty(0, dtype=np.intp)
         if looks and pool.ready.names:
@@ -105,18 +105,15 @@ class Ranking:
         """Bounds of all candidates, which of them may be worth one now, and when the others may."""
         looks, numbers, pool = self.looks, self._numbers, self._pool
         replicas = len(pool.ready.names)
-        terms = [look.terms for look in looks]
+        columns, terms = [look.columns for look in looks], [look.terms for look in looks]
         mean_life_s = np.array([each.stay_ms for each in terms], dtype=np.float64) / (1000 * replicas)
-        copies = np.array([min(each.copies, replicas) for each in terms], dtype=np.float64)
-        least_ms = np.array([each.min_saved_ms for each in terms], dtype=np.float64) / _ROUNDING
-        tokens = np.concatenate([look.columns.tokens for look in looks])
-        absent = np.exp(-np.concatenate([look.columns.rates for look in looks]) * mean_life_s[numbers])
-        hits_ms = np.concatenate([look.columns.p_asked for look in looks]) * absent * pool.ms_per_token
-        self._bounds = hits_ms / replicas * _ROUNDING
-        worth = (hits_ms * tokens * copies[numbers] >= least_ms[numbers] * replicas) & (
-            tokens >= pool.ready.block_tokens
-        )
-        free_ms = np.concatenate([look.columns.free_ms for look in looks])
+        least_ms = np.array([each.min_saved_ms / min(each.copies, replicas) for each in terms]) * (replicas / _ROUNDING)
+        tokens = np.concatenate([each.tokens for each in columns])
+        absent = np.exp(-np.concatenate([each.rates for each in columns]) * self._each(mean_life_s))
+        hits_ms = np.concatenate([each.p_asked for each in columns]) * absent * pool.ms_per_token
+        self._bounds = hits_ms * (_ROUNDING / replicas)
+        worth = (hits_ms * tokens >= self._each(least_ms)) & (tokens >= pool.ready.block_tokens)
+        free_ms = np.concatenate([each.free_ms for each in columns])
         later = free_ms > pool.at_ms
         worth &= ~later
         lapses_ms = np.full(len(looks), NEVER_MS, dtype=np.int64)
@@ -128,6 +125,10 @@ class Ranking:
                 over = np.array([root in look.ended for root in look.columns.roots], dtype=bool)
                 worth[start : start + len(over)] &= ~over
         self._worth = np.flatnonzero(worth)
+
+    def _each(self, of_looks: Floats) -> Floats:
+        """A number of each look for each of its candidates."""
+        return np.repeat(of_looks, self._lengths)
 
     def _ranked(self, left: Whole) -> Iterator[Offer]:
         """The offers of one class, out of its candidates."""

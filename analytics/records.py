@@ -67,4 +67,4 @@ class Section:
 
 def path(*names: str) -> str:
     """A key out of names of any content, that no other names give."""
-    return "".join(f"{len(name)}:{name}" for name in names)
+    return "".join([f"{len(name)}:{name}" for name in names])

@@ -212,8 +212,8 @@ class RedisPlanner(Planner):
             )
             out += self._chosen(choice, tick)
             left_out = choice.left_out
-            for draft in choice.drafts:
-                self._answers.issued(draft)
+            for paid in choice.paid:
+                self._answers.issued(paid.draft)
         evidence = {
             "queries_known": float(self._embeddings.known),
             "queries_judged": float(len(self._rewards)),

@@ -123,18 +123,21 @@ class Target:
             return ()
         if not self.stays:
             return ready.names
-        return tuple(
-            name
-            for name, mark in zip(ready.names, ready.marks, strict=True)
-            if self.resident_until(name, mark) <= at_ms
-        )
+        return tuple([name for name, until in zip(ready.names, self._untils(ready), strict=True) if until <= at_ms])
 
     def first_lapse(self, ready: Ready, at_ms: int) -> int:
         """When the first of the residencies that last beyond a time ends, or else the rest. There is one."""
         if self.rests_until_ms > at_ms:
             return self.rests_until_ms
-        untils = [self.resident_until(name, mark) for name, mark in zip(ready.names, ready.marks, strict=True)]
-        return min(until for until in untils if until > at_ms)
+        return min([until for until in self._untils(ready) if until > at_ms])
+
+    def _untils(self, ready: Ready) -> list[int]:
+        """End of the residency on each ready replica; 0 where it is not there."""
+        held = map(self.stays.get, ready.names)
+        return [
+            stay.until_ms if stay is not None and stay.mark in (0, mark) else 0
+            for stay, mark in zip(held, ready.marks, strict=True)
+        ]
 
     @property
     def forget_ms(self) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class Worth:
+class Worth(Struct, frozen=True, gc=False):
     """Expected use of one warm-up.
 
     Attributes:
