@@ -142,11 +142,12 @@ class EmbeddingPlanner:
         """
         offers: list[Offer] = []
         looked = suppressed = 0
-        for scope in self._queue.scopes():
+        for scope in self._queue.unsorted(at_ms):
             score = policy.score(scope)
             self._queue.sort(at_ms, self._config.scaled(score.sort_ms), scope, score.queue, score.drop_below, score)
-            plan, known = policy.plan(scope), self._known.get(scope)
-            if not known or not plan.embeddings or policy.frozen(scope):
+        for scope, known in sorted(self._known.items()):
+            plan, score = policy.plan(scope), policy.score(scope)
+            if not plan.embeddings or policy.frozen(scope):
                 continue
             crowd = focus.get(scope, frozenset())
             boost = policy.focus(scope).boost

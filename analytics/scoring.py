@@ -19,6 +19,8 @@ from analytics.reward_book import Earned, RewardBook
 from schemas import Score
 
 SPEC = ScorePolicy()
+FADED = 0.01
+"""A queue whose 99th percentile is below a hundredth of an arrival is gone."""
 
 
 def compute_dynamic_score(reward: float | None, demand: float, demand_p99: float, alpha: float = 0.7) -> float:
@@ -81,12 +83,13 @@ class DemandRecord(Record, frozen=True, array_like=True):
 
 
 class QueueRecord(Record, frozen=True, array_like=True):
-    """A scope's queue as it is kept: how fast it fades, and what its last sorting found, if there was one."""
+    """A scope's queue as it is kept: how fast it fades, what its last sorting found, whether another may differ."""
 
     scope: str
     mean_life_ms: int
     sorted_ms: int | None
     p99_level: float
+    touched: bool = True
 
 
 class _Queue:
@@ -97,6 +100,12 @@ class _Queue:
         self.levels: dict[str, float] = {}
         self.sorted_ms: int | None = None
         self.p99 = EMPTY
+        self.touched = True
+
+    @property
+    def fades_ms(self) -> int:
+        """When what the last sorting found has faded."""
+        return math.ceil((self.p99 - math.log(FADED)) * self.mean_life_ms)
 
     def key(self, query: str) -> str:
         """Where a query is kept: `path(scope, query)`, of which the first half is made once."""
@@ -111,7 +120,8 @@ class _Queue:
 class DemandQueue:
     """Decayed demand of the queries of every scope; each scope's queue is cut to its best every `sort_ms`.
 
-    How fast a scope's demand fades may change while it runs: the demand of that moment is kept.
+    Levels do not change while time passes, so only the queues of which something was heard need it; the others wait
+    until they have faded. How fast a scope's demand fades may change while it runs: the demand of that moment is kept.
 
     Args:
         rewards: what queries earned; None where nothing is judged.
@@ -122,6 +132,9 @@ class DemandQueue:
         self._store = store
         self._queue_store = queues
         self._queues: dict[str, _Queue] = {}
+        self._unsorted: set[str] = set()
+        self._fading: list[tuple[int, str]] = []
+        self._fade: set[str] = set()
 
     def __bool__(self) -> bool:
         return any(queue.levels for queue in self._queues.values())
@@ -136,9 +149,11 @@ class DemandQueue:
         if queue is None:
             queue = self._queues[scope] = _Queue(scope)
             queue.fade(mean_life_ms)
+            self._unsorted.add(scope)
             self._write(scope, queue)
         elif queue.mean_life_ms != mean_life_ms:
             self._rebase(scope, queue, mean_life_ms, at_ms)
+        self._touch(scope, queue)
         level = queue.levels[query] = queue.decay.added(queue.levels.get(query, EMPTY), arrivals, at_ms)
         self._put(scope, queue, query, level)
 
@@ -151,19 +166,32 @@ class DemandQueue:
             return
         levels = queue.levels
         p99 = percentile_99(list(levels.values())) if levels else EMPTY
-        # A queue that nobody feeds fades: below a hundredth of an arrival it is gone.
-        if p99 == EMPTY or queue.decay.amount(p99, at_ms) < 0.01:
+        # A queue that nobody feeds fades.
+        if p99 == EMPTY or queue.decay.amount(p99, at_ms) < FADED:
             self._forget(scope)
             return
         for query in self._surplus(scope, queue, p99, keep, drop_below, policy):
             del levels[query]
             self._store.remove(queue.key(query))
         queue.sorted_ms, queue.p99 = at_ms, p99
+        # What a judged query scores also depends on its rewards, and those of its cluster.
+        queue.touched = self._rewards is not None and bool(self._rewards.of(scope))
+        self._hold(scope, queue)
         self._write(scope, queue)
 
-    def scopes(self) -> list[str]:
-        """Scopes with a queue, sorted."""
-        return sorted(self._queues)
+    def unsorted(self, at_ms: int) -> list[str]:
+        """Scopes whose queue another sorting may change, sorted by name."""
+        while self._fading and self._fading[0][0] <= at_ms:
+            scope = heapq.heappop(self._fading)[1]
+            self._fade.remove(scope)
+            queue = self._queues.get(scope)
+            if queue is None or queue.touched:
+                continue
+            if queue.fades_ms <= at_ms:
+                self._unsorted.add(scope)
+            else:
+                self._await(scope, queue)
+        return sorted(self._unsorted)
 
     def queries(self, scope: str) -> list[str]:
         """The queries of a scope's queue, sorted by name."""
@@ -210,6 +238,9 @@ class DemandQueue:
     def judged(self, earned: Earned, at_ms: int, policy: ScorePolicy = SPEC) -> Score:
         """The insight that tells what a judgement has made of a query's score."""
         share, worth = self.share(earned.scope, earned.query), self._worth(earned, policy)
+        queue = self._queues.get(earned.scope)
+        if queue is not None:
+            self._touch(earned.scope, queue)
         return Score(
             scope=earned.scope,
             query_sha256=earned.query,
@@ -233,7 +264,8 @@ class DemandQueue:
         record = unpack(blob, QueueRecord)
         queue = self._held(record.scope)
         queue.fade(record.mean_life_ms)
-        queue.sorted_ms, queue.p99 = record.sorted_ms, record.p99_level
+        queue.sorted_ms, queue.p99, queue.touched = record.sorted_ms, record.p99_level, record.touched
+        self._hold(record.scope, queue)
 
     def _surplus(
         self, scope: str, queue: _Queue, p99: float, keep: int, drop_below: float, policy: ScorePolicy
@@ -279,6 +311,25 @@ class DemandQueue:
             self._put(scope, queue, query, level + shift)
         self._write(scope, queue)
 
+    def _touch(self, scope: str, queue: _Queue) -> None:
+        if not queue.touched:
+            queue.touched = True
+            self._unsorted.add(scope)
+            self._write(scope, queue)
+
+    def _hold(self, scope: str, queue: _Queue) -> None:
+        """Says whether a queue is to be sorted again, or waits until it has faded."""
+        if queue.touched:
+            self._unsorted.add(scope)
+        else:
+            self._unsorted.discard(scope)
+            self._await(scope, queue)
+
+    def _await(self, scope: str, queue: _Queue) -> None:
+        if scope not in self._fade:
+            self._fade.add(scope)
+            heapq.heappush(self._fading, (queue.fades_ms, scope))
+
     def _held(self, scope: str) -> _Queue:
         queue = self._queues.get(scope)
         if queue is None:
@@ -289,11 +340,12 @@ class DemandQueue:
         self._store.put(queue.key(query), pack(DemandRecord(1, scope, query, level)))
 
     def _write(self, scope: str, queue: _Queue) -> None:
-        record = QueueRecord(1, scope, queue.mean_life_ms, queue.sorted_ms, queue.p99)
+        record = QueueRecord(1, scope, queue.mean_life_ms, queue.sorted_ms, queue.p99, queue.touched)
         self._queue_store.put(path(scope), pack(record))
 
     def _forget(self, scope: str) -> None:
         queue = self._queues.pop(scope, None)
+        self._unsorted.discard(scope)
         for query in queue.levels if queue is not None else ():
             self._store.remove(path(scope, query))
         self._queue_store.remove(path(scope))

@@ -110,6 +110,53 @@ def test_a_queue_that_nobody_feeds_disappears():
     assert not store.records
 
 
+def swept(held, at_ms):
+    """Sorts what another sorting may change, and says what that was."""
+    found = held.unsorted(at_ms)
+    for scope in found:
+        held.sort(at_ms, 30_000, scope, 3, 0.25)
+    return found
+
+
+def test_only_queues_of_which_something_was_heard_are_sorted_and_the_others_when_they_have_faded():
+    held = queue(MemoryMapStore())
+    held.add("s", "q", 1.0, T0, LIFE_MS)
+    held.add("t", "q", 1.0, T0, LIFE_MS)
+    assert swept(held, T0) == ["s", "t"]
+    held.add("t", "q", 1.0, T0 + 10_000, LIFE_MS)
+    assert swept(held, T0 + 10_000) == ["t"]  # but it is not due yet
+    assert swept(held, T0 + 40_000) == ["t"]
+    assert swept(held, T0 + 80_000) == []
+    faded_ms = T0 + math.ceil(math.log(100) * LIFE_MS)
+    assert swept(held, faded_ms - 2_000) == []
+    assert swept(held, faded_ms + 1) == ["s"]
+    assert held
+    assert swept(held, faded_ms + 500_000) == ["t"]
+    assert not held
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.sampled_from([1, 20_000, 400_000, 2_000_000])),
+        max_size=40,
+    )
+)
+def test_a_restored_queue_waits_for_the_same_and_all_of_it_fades(asked):
+    store, at_ms = MemoryMapStore(), T0
+    held = queue(store)
+    for scope, query, wait_ms in asked:
+        held.add(scope, query, 1.0, at_ms, LIFE_MS)
+        at_ms += wait_ms
+        again = queue(store.copy())
+        assert swept(again, at_ms) == swept(held, at_ms)
+        assert [again.queries(name) for name in "abc"] == [held.queries(name) for name in "abc"]
+    for _ in range(2):
+        at_ms += 4_000_000
+        swept(held, at_ms)
+    assert not held
+    assert not store.records
+
+
 def test_demand_fades_at_another_speed_from_the_change_on():
     store = MemoryMapStore()
     held = queue(store)
