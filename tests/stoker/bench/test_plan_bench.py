@@ -12,6 +12,7 @@ def test_it_measures_every_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_model, "ROUNDS", 12)
     figures = {figure.name: figure for figure in run(events=400).figures}
     assert {"tick_ms", "tick_ms.rich", "tick_ms.between", "fragmentation", "failed_allocations.total"} <= set(figures)
+    assert figures["tick_ms.worst"].value >= max(figures["tick_ms"].value, figures["tick_ms.between"].value)
     for name in ("tick_ms", "tick_ms.rich", "fragmentation", "failed_allocations.total"):
         assert figures[name].baseline is not None
     assert figures["commands.rich"].value > figures["commands"].value > 0
