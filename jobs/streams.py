@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from analytics.envelopes import key_of
 from connectors.kafka.security import flink_properties
 from connectors.settings import KafkaSettings
 from jobs.settings import Timing
@@ -32,6 +33,20 @@ def keyed_type() -> Any:
     return Types.ROW([bytes_type(), bytes_type()])
 
 
+def addressed_type(key_type: Any = None) -> Any:
+    """Type of what flows to a keyed operator: a row of (key, envelope); keys are strings unless said otherwise."""
+    from pyflink.common import Types
+
+    return Types.ROW([key_type or Types.STRING(), bytes_type()])
+
+
+def addressed(envelope: bytes) -> Any:
+    """An envelope with its own key in front, for the operator that is keyed by it."""
+    from pyflink.common import Row
+
+    return Row(key_of(envelope), envelope)
+
+
 def keyed(key: str, value: bytes) -> Any:
     """One record for a topic."""
     from pyflink.common import Row
@@ -39,19 +54,29 @@ def keyed(key: str, value: bytes) -> Any:
     return Row(key.encode(), value)
 
 
-def keyed_rows(rows: Any, key_type: Any, value_type: Any) -> Any:
+def by_address(rows: Any, key_type: Any = None) -> Any:
     """A stream of rows of (key, value), keyed by what they bring along; the next operator gets the value.
 
-    `key_by` makes the same rows in an operator of its own: one more call into Python for every record, with everything
-    that is handed over for it. Where each record of a busy stream is keyed, who makes it makes its row.
+    PyFlink's `key_by` makes the same rows in an operator of its own: one more call into Python for every record, and
+    behind a union one more thread and hop. Here who makes a record makes its row.
     """
     from pyflink.common import Types
     from pyflink.datastream import KeyedStream
     from pyflink.java_gateway import get_gateway
 
     selector = get_gateway().jvm.KeyByKeySelector()
-    keyed_rows = rows._j_data_stream.keyBy(selector, Types.ROW([key_type]).get_java_type_info())
-    return KeyedStream(keyed_rows, value_type, rows)
+    keys = Types.ROW([key_type or Types.STRING()]).get_java_type_info()
+    return KeyedStream(rows._j_data_stream.keyBy(selector, keys), bytes_type(), rows)
+
+
+def side(stream: Any, tag: Any) -> Any:
+    """What leaves an operator by a tag.
+
+    PyFlink's `get_side_output` lets every record through an identity function in Python, which process mode needs.
+    """
+    from pyflink.datastream import DataStream
+
+    return DataStream(stream._j_data_stream.getSideOutput(tag.get_java_output_tag()))
 
 
 def policy_state() -> Any:

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from analytics.envelopes import key_of
 from jobs.own_policy import shipped
 from jobs.settings import MAX_PARALLELISM, JobSettings, load_settings
 from jobs.streams import (
+    addressed_type,
+    by_address,
     bytes_type,
     data_watermarks,
-    keyed_rows,
     keyed_type,
     policy_state,
     policy_watermarks,
+    side,
     sink,
     source,
 )
@@ -63,11 +63,9 @@ def build(env: Any, settings: JobSettings) -> None:
     from jobs.operators.session import SessionOperator
 
     kafka, config = settings.kafka, settings.to_json()
-    group, start, embed_shards = kafka.group(JOB), settings.warmup.start, settings.warmup.embed_shards
-    data, row = bytes_type(), keyed_type()
-
-    def embed_key(envelope: bytes) -> int:
-        return zlib.crc32(envelope[2 : 2 + envelope[1]]) % embed_shards
+    group, start = kafka.group(JOB), settings.warmup.start
+    data, row, number = bytes_type(), keyed_type(), Types.INT()
+    addressed = addressed_type()
 
     policy_records = env.from_source(
         source(kafka, (POLICY,), f"{group}-policy", "earliest"), policy_watermarks(), "policy"
@@ -78,44 +76,39 @@ def build(env: Any, settings: JobSettings) -> None:
     records = env.from_source(
         source(kafka, DATA_TOPICS, group, start), data_watermarks(settings.timing), "records"
     ).uid("records")
-    facts = Types.ROW([Types.INT(), data])
-    ingest = records.process(IngestOperator(config), facts).uid("ingest").name("ingest")
+    ingest = records.process(IngestOperator(config), addressed_type(number)).uid("ingest").name("ingest")
 
-    demand = keyed_rows(ingest, Types.INT(), data).connect(policy).process(DemandOperator(config), data)
-    route = demand.uid("demand").name("demand").process(Route(settings.redis.pool_key), data).uid("route").name("route")
+    demand = by_address(ingest, number).connect(policy).process(DemandOperator(config), data)
+    routing = Route(settings.redis.pool_key, settings.warmup.embed_shards)
+    route = demand.uid("demand").name("demand").process(routing, addressed).uid("route").name("route")
 
-    prefix = route.get_side_output(tags.DELTAS).key_by(key_of, Types.STRING()).process(PrefixOperator(config), data)
+    prefix = by_address(side(route, tags.DELTAS)).process(PrefixOperator(config), addressed)
     prefix = prefix.uid("prefix").name("prefix")
 
     # Counts with native code, as embed and cluster do.
-    focus = route.get_side_output(tags.ASKED).key_by(key_of, Types.STRING()).process(FocusOperator(config), data)
+    focus = by_address(side(route, tags.ASKED)).process(FocusOperator(config), addressed)
     focus = focus.uid("focus").name("focus").disable_chaining()
 
-    embed = route.get_side_output(tags.EMBEDS).key_by(embed_key, Types.INT()).process(EmbedOperator(config), data)
+    embed = by_address(side(route, tags.EMBEDS), number).process(EmbedOperator(config), addressed)
     # Alone in its thread, as every operator that calls native code must be: a library that asks for the thread's Python
     # state gets that of the first operator chained there, and waits for ever for the lock that this one holds.
     embed = embed.uid("embed").name("embed").disable_chaining()
 
-    for_cluster = embed.get_side_output(tags.VECTORS).union(route.get_side_output(tags.COUNTS))
-    cluster = for_cluster.key_by(key_of, Types.STRING()).process(ClusterOperator(config), data)
+    for_cluster = side(embed, tags.VECTORS).union(side(route, tags.COUNTS))
+    cluster = by_address(for_cluster).process(ClusterOperator(config), addressed)
     cluster = cluster.uid("cluster").name("cluster").disable_chaining()
 
-    turns, prompted = ingest.get_side_output(tags.TURNS), ingest.get_side_output(tags.PROMPTED)
-    session = turns.key_by(key_of, Types.STRING()).process(SessionOperator(config), data)
+    session = by_address(side(ingest, tags.TURNS)).process(SessionOperator(config), addressed)
     session = session.uid("session").name("session")
-    prompts = prompted.key_by(key_of, Types.STRING()).process(PromptsOperator(config), data)
+    prompts = by_address(side(ingest, tags.PROMPTED)).process(PromptsOperator(config), addressed)
     prompts = prompts.uid("prompts").name("prompts")
 
-    for_plan = route.union(prefix, focus, embed, cluster, session, prompts, ingest.get_side_output(tags.CONTROL))
-    plan = for_plan.key_by(key_of, Types.STRING()).connect(policy).process(PlanOperator(config), data)
+    for_plan = route.union(prefix, focus, embed, cluster, session, prompts, side(ingest, tags.CONTROL))
+    plan = by_address(for_plan).connect(policy).process(PlanOperator(config), data)
     exits = plan.uid("plan").name("plan").process(Exits(), row).uid("exits").name("exits")
 
-    insights = route.get_side_output(tags.INSIGHTS).union(
-        focus.get_side_output(tags.INSIGHTS),
-        cluster.get_side_output(tags.INSIGHTS),
-        exits.get_side_output(tags.INSIGHTS),
-    )
-    dead = ingest.get_side_output(tags.DEAD).union(gate.get_side_output(tags.DEAD))
+    insights = side(route, tags.INSIGHTS).union(*(side(each, tags.INSIGHTS) for each in (focus, cluster, exits)))
+    dead = side(ingest, tags.DEAD).union(side(gate, tags.DEAD))
     exits.sink_to(sink(kafka, COMMANDS)).uid("commands").name("commands")
     insights.sink_to(sink(kafka, INSIGHTS)).uid("insights").name("insights")
     dead.sink_to(sink(kafka, DEAD_LETTERS)).uid("dead-letters").name("dead-letters")

@@ -15,7 +15,7 @@ from jobs.interpreter import share_core
 from jobs.live import Live
 from jobs.operators.tags import INSIGHTS
 from jobs.settings import JobSettings
-from jobs.streams import keyed
+from jobs.streams import addressed, keyed
 from jobs.timers import Alarms
 
 
@@ -64,7 +64,7 @@ class ClusterOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped ba
             if tag_of(envelope) == Tag.INSIGHT:
                 yield INSIGHTS, keyed(key_of(envelope), body_of(envelope))
             else:
-                yield envelope
+                yield addressed(envelope)
 
     def _let_go(self, scope: str, clusters: ScopeClusters) -> None:
         if clusters.blank:

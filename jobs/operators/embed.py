@@ -21,6 +21,7 @@ from jobs.interpreter import settle_in
 from jobs.operators.tags import VECTORS
 from jobs.settings import JobSettings
 from jobs.state import open_log_store
+from jobs.streams import addressed
 
 MAX_WAITING = 4_096
 """Queries that wait in one buffer, at most: what comes then is dropped and counted."""
@@ -137,5 +138,5 @@ class EmbedOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped base
 
     def _envelopes(self, done: Sequence[Stored]) -> Iterator[Any]:
         for embedded, vector in done:
-            yield seal(Tag.EMBEDDED, self._pool, embedded)
-            yield VECTORS, seal(Tag.VECTOR, vector.scope, vector)
+            yield addressed(seal(Tag.EMBEDDED, self._pool, embedded))
+            yield VECTORS, addressed(seal(Tag.VECTOR, vector.scope, vector))

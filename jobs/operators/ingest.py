@@ -16,6 +16,7 @@ from jobs.interpreter import share_core
 from jobs.operators.exits import dead_letter_row
 from jobs.operators.tags import CONTROL, DEAD, PROMPTED, TURNS
 from jobs.settings import JobSettings
+from jobs.streams import addressed
 
 
 class IngestOperator(ProcessFunction):  # type: ignore[misc]  # untyped base
@@ -43,10 +44,10 @@ class IngestOperator(ProcessFunction):  # type: ignore[misc]  # untyped base
             dead = (DEAD, dead_letter_row(read.dead))
             return (dead,) if read.fact is None else (_row(read.fact), dead)
         if read.fact is None:
-            return [(CONTROL, envelope) for envelope in read.control]
+            return [(CONTROL, addressed(envelope)) for envelope in read.control]
         if not read.watched:
             return (_row(read.fact),)
-        return [_row(read.fact), *((_SIDES[tag_of(envelope)], envelope) for envelope in read.watched)]
+        return [_row(read.fact), *((_SIDES[tag_of(envelope)], addressed(envelope)) for envelope in read.watched)]
 
 
 def _row(fact: bytes) -> Row:

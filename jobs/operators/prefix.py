@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pyflink.datastream import KeyedProcessFunction, RuntimeContext
 
@@ -11,6 +12,7 @@ from analytics.prefixes import PrefixTree
 from jobs.interpreter import share_core
 from jobs.live import Live
 from jobs.settings import JobSettings
+from jobs.streams import addressed
 from jobs.timers import Alarms
 
 
@@ -33,7 +35,7 @@ class PrefixOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped bas
         self._alarms = Alarms()
         self._live = Live(runtime_context, settings.warmup.shards, lambda _, store: PrefixTree(config, store))
 
-    def process_element(self, value: bytes, ctx: KeyedProcessFunction.Context) -> Sequence[bytes]:
+    def process_element(self, value: bytes, ctx: KeyedProcessFunction.Context) -> Sequence[Any]:
         """One delta of one shard."""
         scope = key_of(value)
         tree = self._live[scope]
@@ -41,7 +43,7 @@ class PrefixOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped bas
         self._alarms.arm(scope, tree.next_timer_ms, ctx.timer_service(), self._spread_ms)
         return ()
 
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Sequence[bytes]:
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Sequence[Any]:
         """A slide has ended: what is hot now."""
         scope = str(ctx.get_current_key())
         tree = self._live[scope]
@@ -52,4 +54,4 @@ class PrefixOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped bas
         self._alarms.arm(scope, tree.next_timer_ms, ctx.timer_service(), self._spread_ms)
         if tree.next_timer_ms is None:  # nothing is to come: a scope that went quiet must not stay in memory
             del self._live[scope]
-        return out
+        return [addressed(envelope) for envelope in out]

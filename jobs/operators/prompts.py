@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pyflink.datastream import KeyedProcessFunction, RuntimeContext
 
@@ -11,6 +12,7 @@ from analytics.prompt_usage import Prompted, PromptUsage
 from jobs.interpreter import share_core
 from jobs.live import Live
 from jobs.settings import JobSettings
+from jobs.streams import addressed
 from jobs.timers import Alarms, event_time_ms
 
 
@@ -32,7 +34,7 @@ class PromptsOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped ba
         self._alarms = Alarms()
         self._live = Live(runtime_context, settings.warmup.shards, lambda _, store: PromptUsage(config, store))
 
-    def process_element(self, value: bytes, ctx: KeyedProcessFunction.Context) -> Sequence[bytes]:
+    def process_element(self, value: bytes, ctx: KeyedProcessFunction.Context) -> Sequence[Any]:
         """One use, or one adopted answer."""
         key = key_of(value)
         shard = self._live[key]
@@ -41,7 +43,7 @@ class PromptsOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped ba
         self._alarms.arm(key, shard.next_timer_ms, timers)
         return ()
 
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Sequence[bytes]:
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Sequence[Any]:
         """A slide has ended."""
         key = str(ctx.get_current_key())
         shard = self._live[key]
@@ -49,4 +51,4 @@ class PromptsOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped ba
             return ()
         out = shard.on_timer(timestamp)
         self._alarms.arm(key, shard.next_timer_ms, ctx.timer_service())
-        return out
+        return [addressed(envelope) for envelope in out]

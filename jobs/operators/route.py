@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
+from pyflink.common import Row
 from pyflink.datastream import ProcessFunction, RuntimeContext
 
 from analytics.envelopes import Tag, body_of, key_of, seal, tag_of
 from analytics.pools import for_redis, scope_of_queries
 from jobs import metrics
 from jobs.operators.tags import ASKED, COUNTS, DELTAS, EMBEDS, INSIGHTS
-from jobs.streams import keyed
+from jobs.streams import addressed, keyed
 
 _FOR_PLAN = frozenset({Tag.PARTIAL, Tag.REWARDED, Tag.ANSWER})
 
@@ -23,10 +25,12 @@ class Route(ProcessFunction):  # type: ignore[misc]  # untyped base
 
     Args:
         redis_pool: whose planner gets the totals of queries, of whatever pool, and what was judged.
+        embed_shards: buffers that queries wait in for the encoder; a scope has one.
     """
 
-    def __init__(self, redis_pool: str) -> None:
+    def __init__(self, redis_pool: str, embed_shards: int) -> None:
         self._redis_pool = redis_pool
+        self._embed_shards = embed_shards
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Registers the counter."""
@@ -37,16 +41,16 @@ class Route(ProcessFunction):  # type: ignore[misc]  # untyped base
         del ctx
         tag = tag_of(value)
         if tag in _FOR_PLAN:
-            yield for_redis(value, self._redis_pool) or value
+            yield addressed(for_redis(value, self._redis_pool) or value)
             scope = scope_of_queries(value)
             if scope is not None:
-                yield COUNTS, seal(Tag.PARTIAL, scope, body_of(value))
+                yield COUNTS, addressed(seal(Tag.PARTIAL, scope, body_of(value)))
         elif tag == Tag.DELTA:
-            yield DELTAS, value
+            yield DELTAS, addressed(value)
         elif tag == Tag.ASKED:
-            yield ASKED, value
+            yield ASKED, addressed(value)
         elif tag == Tag.EMBED:
             self._embeds.inc()
-            yield EMBEDS, value
+            yield EMBEDS, Row(zlib.crc32(key_of(value).encode()) % self._embed_shards, value)
         else:
             yield INSIGHTS, keyed(key_of(value), body_of(value))

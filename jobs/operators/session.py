@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pyflink.datastream import KeyedProcessFunction, RuntimeContext
 
@@ -12,6 +13,7 @@ from analytics.turns import Turn
 from jobs.interpreter import share_core
 from jobs.live import Live
 from jobs.settings import JobSettings
+from jobs.streams import addressed
 from jobs.timers import Alarms
 
 
@@ -33,15 +35,15 @@ class SessionOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped ba
         self._alarms = Alarms()
         self._live = Live(runtime_context, settings.warmup.shards, lambda _, store: Session(config, store))
 
-    def process_element(self, value: bytes, ctx: KeyedProcessFunction.Context) -> Sequence[bytes]:
+    def process_element(self, value: bytes, ctx: KeyedProcessFunction.Context) -> Sequence[Any]:
         """One prompt."""
         key = key_of(value)
         session = self._live[key]
         out = session.on_turn(open_as(value, Turn))
         self._alarms.arm(key, session.next_timer_ms, ctx.timer_service())
-        return out
+        return [addressed(envelope) for envelope in out]
 
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Sequence[bytes]:
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Sequence[Any]:
         """The session may be over."""
         key = str(ctx.get_current_key())
         session = self._live[key]

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import heapq
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from analytics.envelopes import key_of
-from analytics.facts import shard_of
 from jobs.operators import tags
 from jobs.operators.cluster import ClusterOperator
 from jobs.operators.demand import DemandOperator
@@ -89,7 +86,7 @@ class Chain:
         config, pool = self.settings.to_json(), self.settings.redis.pool_key
         self.ingest = Stage(lambda: IngestOperator(config))
         self.demand = Stage(lambda: DemandOperator(config))
-        self.route = Stage(lambda: Route(pool))
+        self.route = Stage(lambda: Route(pool, self.settings.warmup.embed_shards))
         self.prefix = Stage(lambda: PrefixOperator(config))
         self.focus = Stage(lambda: FocusOperator(config))
         self.embed = Stage(lambda: EmbedOperator(config))
@@ -103,10 +100,6 @@ class Chain:
             *(self.session, self.prompts, self.plan),
         )
         self.stages = (self.ingest, self.route, *self._timed, self.exits)
-        shards = self.settings.warmup.embed_shards
-        keyed: dict[Stage, Callable[[bytes], Any]] = dict.fromkeys(self._timed, key_of)
-        keyed |= {self.demand: shard_of, self.embed: lambda e: zlib.crc32(key_of(e).encode()) % shards}
-        self._key_of = keyed
         planned = (self.route, self.prefix, self.focus, self.embed, self.cluster, self.session, self.prompts)
         self._next = {self.ingest: self.demand, self.demand: self.route, **dict.fromkeys(planned, self.plan)}
         self._next[self.plan] = self.exits
@@ -168,15 +161,14 @@ class Chain:
             if not isinstance(out, tuple):
                 if stage is self.exits:
                     self.commands.append((out[0], out[1]))
-                elif stage is self.ingest:
-                    self._give(self.demand, out[1])
-                else:
+                elif isinstance(out, bytes):  # to an operator without keys
                     self._give(self._next[stage], out)
+                else:
+                    self._give(self._next[stage], out[1], out[0])
             elif out[0] in (tags.INSIGHTS, tags.DEAD):
                 self.rows.append((out[1][0], out[1][1]))
             else:
-                self._give(self._sides[out[0]], out[1])
+                self._give(self._sides[out[0]], out[1][1], out[1][0])
 
-    def _give(self, stage: Stage, value: bytes) -> None:
-        key = self._key_of[stage](value) if stage in self._key_of else None
+    def _give(self, stage: Stage, value: bytes, key: Any = None) -> None:
         self._go_on(stage, stage.take(value, key, self._watermark_ms, self._wall_ms))

@@ -13,7 +13,7 @@ from jobs.operators.tags import INSIGHTS
 from jobs.settings import JobSettings
 from schemas import Cluster, decode
 from schemas.canonical import query_sha256
-from tests.jobs.flink_stand_in import Backend, Context
+from tests.jobs.flink_stand_in import Backend, Context, Plain
 
 START_MS = 1_796_000_010_000
 STRIDE_MS = 30_000
@@ -22,11 +22,11 @@ CONFIG = SETTINGS.to_json()
 FINGERPRINT = "f" * 32
 
 
-def opened(backend: Backend) -> ClusterOperator:
+def opened(backend: Backend) -> Plain:
     """The operator, as Flink has it after a start."""
     operator = ClusterOperator(CONFIG)
     operator.open(backend)
-    return operator
+    return Plain(operator)
 
 
 def vectors(scope: str, topic: int, count: int, at_ms: int = START_MS) -> list[bytes]:

@@ -33,7 +33,7 @@ from jobs.tallies import Tallies
 from jobs.timers import Alarms, event_time_ms
 from schemas import Accounting, DeadLetter, Policy, ReplicaSample, decode, encode
 from stoker.bench.workload import Workload
-from tests.jobs.flink_stand_in import AtOnce, Backend, Context
+from tests.jobs.flink_stand_in import AtOnce, Backend, Context, Plain
 
 START_MS = 1_796_000_000_000
 SETTINGS = JobSettings()
@@ -51,21 +51,21 @@ def facts(count: int) -> list[bytes]:
 def opened(operator: Any, backend: Backend) -> Any:
     """The operator, as Flink has it after a start."""
     operator.open(backend)
-    return operator
+    return Plain(operator)
 
 
 def test_ingest_splits_facts_control_and_dead_letters() -> None:
     backend = Backend()
     operator = opened(IngestOperator(CONFIG), backend)
     context = Context(backend, watermark_ms=START_MS)
-    ((shard, fact),) = operator.process_element(Workload().record(START_MS), context)
-    assert shard == shard_of(fact)
+    (fact,) = operator.process_element(Workload().record(START_MS), context)
+    assert isinstance(fact, bytes)
     sample = ReplicaSample(replica="r", pool="gpu", incarnation="1", sampled_at_ms=START_MS, state="ready")
     ((tag, control),) = operator.process_element(encode(sample), context)
     assert tag is CONTROL
     assert key_of(control) == "gpu"
-    (shard, counted), (tag, row) = operator.process_element(b"{", context)
-    assert shard == shard_of(counted)
+    counted, (tag, row) = operator.process_element(b"{", context)
+    assert isinstance(counted, bytes)
     assert tag is DEAD
     assert row[0] == b"malformed_json"
     assert decode(row[1], DeadLetter).source_topic == "llm.requests"
@@ -119,7 +119,7 @@ def test_demand_registers_its_timer_once_and_ignores_one_that_was_moved() -> Non
         operator.process_element(fact, context)
         registered += context.event_timers
     assert len(registered) == 1
-    assert operator.on_timer(registered[0] - 1, Context(backend, shard_of(facts(1)[0]), registered[0])) == ()
+    assert operator.on_timer(registered[0] - 1, Context(backend, shard_of(facts(1)[0]), registered[0])) == []
 
 
 def test_demand_refuses_a_state_of_another_number_of_shards() -> None:
@@ -151,7 +151,7 @@ def test_policy_survives_in_broadcast_state() -> None:
 
 
 def test_route_sends_each_envelope_where_its_tag_says() -> None:
-    operator = opened(Route(POOL), Backend())
+    operator = opened(Route(POOL, 4), Backend())
     partial = seal(Tag.PARTIAL, "gpu", Partial("s", "gpu", "query", 0, 0, 0, 1, 1.0, 0.0, 1, 1, ()))
     adapters = seal(Tag.PARTIAL, "gpu", Partial("s", "gpu", "adapter", 0, 0, 0, 1, 1.0, 0.0, 1, 1, ()))
     delta = seal(Tag.DELTA, "s", PrefixDelta("s", "gpu", 0, 0, (), (), 0.0))
@@ -194,7 +194,7 @@ def test_embed_waits_for_company_and_flushes_a_full_batch_at_once(monkeypatch: p
     timers: list[int] = []
     for index in range(15):
         context = Context(backend, 0, wall_ms=START_MS)
-        assert operator.process_element(wanted(index), context) == ()
+        assert operator.process_element(wanted(index), context) == []
         timers += context.processing_timers
     assert timers == [START_MS + 10]
     done = operator.process_element(wanted(15), Context(backend, 0, wall_ms=START_MS + 5))
@@ -213,7 +213,7 @@ def test_embed_finds_its_waiting_requests_again_after_a_restart(monkeypatch: pyt
     opened(EmbedOperator(CONFIG), backend).process_element(wanted(1), Context(backend, 0, wall_ms=START_MS))
     restored = opened(EmbedOperator(CONFIG), backend)
     context = Context(backend, 0, wall_ms=START_MS + 5)
-    assert restored.process_element(wanted(2), context) == ()
+    assert restored.process_element(wanted(2), context) == []
     assert context.processing_timers == []  # Flink has restored the first one's
     done = restored.on_timer(START_MS + 10, Context(backend, 0, wall_ms=START_MS + 10))
     assert sum(isinstance(envelope, bytes) for envelope in done) == 2
@@ -300,7 +300,7 @@ def test_prefix_and_plan_go_on_from_their_state() -> None:
             if die and index == len(deltas) // 2:
                 prefix = opened(PrefixOperator(CONFIG), backend)
             context = Context(backend, key_of(delta), START_MS + 10_000)
-            assert prefix.process_element(delta, context) == ()
+            assert prefix.process_element(delta, context) == []
             due |= set(context.event_timers)
         for at in sorted(due):
             out += prefix.on_timer(at, Context(backend, "default", at))
@@ -369,11 +369,11 @@ def test_a_policy_that_cannot_be_read_is_a_dead_letter() -> None:
 def test_accounting_of_a_shard_that_only_saw_dead_records_is_published() -> None:
     backend = Backend()
     ingest, operator = opened(IngestOperator(CONFIG), Backend()), opened(DemandOperator(CONFIG), backend)
-    shard, dead = next(iter(ingest.process_element(b"{", Context(Backend(), watermark_ms=START_MS))))
-    context = Context(backend, shard, START_MS)
+    dead = next(iter(ingest.process_element(b"{", Context(Backend(), watermark_ms=START_MS))))
+    context = Context(backend, shard_of(dead), START_MS)
     operator.process_element(dead, context)
     (due,) = context.event_timers
-    (insight,) = operator.on_timer(due, Context(backend, shard, due))
+    (insight,) = operator.on_timer(due, Context(backend, shard_of(dead), due))
     assert decode(insight[2 + insight[1] :], Accounting).dead == 1
 
 
@@ -405,7 +405,7 @@ def test_shards_end_a_slide_one_after_the_other_and_the_prefix_trees_after_all_o
     assert due == {shard: due[0] + spread_ms * shard // SETTINGS.warmup.shards for shard in sorted(due)}
     assert due[0] % slide_ms == 0
     for shard, at in due.items():
-        assert operator.on_timer(at - 1, Context(backend, shard, at - 1)) == ()
+        assert operator.on_timer(at - 1, Context(backend, shard, at - 1)) == []
         deltas += [e for e in operator.on_timer(at, Context(backend, shard, at)) if tag_of(e) == Tag.DELTA]
     assert {open_as(each, PrefixDelta).at_ms for each in deltas} == {due[0]}
     context = Context(backend, "default", max(due.values()))
