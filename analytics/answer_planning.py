@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from analytics.commands import Draft, Offer
 from analytics.embedding_planning import EmbeddingPlanner
@@ -19,7 +20,7 @@ from analytics.plan_config import PlanConfig
 from analytics.policy import PlanPolicy, PolicyBook, ScorePolicy
 from analytics.records import Section, pack, path, unpack
 from analytics.reward_book import RewardBook
-from analytics.reward_posterior import Posterior
+from analytics.reward_posterior import PRIOR, posterior
 from analytics.scoring import DemandQueue, alpha_of, compute_dynamic_score
 from analytics.withdrawals import WithdrawalRecord, Withdrawals
 from analytics.worth import Worth
@@ -33,6 +34,13 @@ TRIGGER_REPLACED = "replaced"
 RESPONSE = "response:"
 """Beginning of every target key of a response."""
 _NOT_SERVED = frozenset({OutcomeReason.ANSWER_MISSING, OutcomeReason.BELOW_REWARD_FLOOR, OutcomeReason.DIGEST_MISMATCH})
+
+
+class _Best(NamedTuple):
+    """The answer to have in the cache, and what it earned as the rule counts it."""
+
+    answer: KnownAnswer
+    reward: float
 
 
 class AnswerPlanner:
@@ -127,7 +135,7 @@ class AnswerPlanner:
                 if value < score.answer_score:
                     continue
                 looked += 1
-                kept = best.response == record.serves and embedded.fingerprint == record.fingerprint
+                kept = best.answer.response == record.serves and embedded.fingerprint == record.fingerprint
                 offer = self._offer(record, kept, at_ms, plan, value)
                 if offer is None:
                     suppressed += 1
@@ -145,7 +153,7 @@ class AnswerPlanner:
         assert best is not None
         assert embedded is not None
         plan = policy.plan(scope)
-        reward, judgements = self._rewards.of(scope)[query].of_answer(best.response)
+        reward, judgements = self._rewards.of(scope)[query].of_answer(best.answer.response)
         demand = self._queue.demand(scope, query, at_ms)
         rate_per_s = self._queue.rate_per_s(scope, demand)
         evidence = {
@@ -158,13 +166,13 @@ class AnswerPlanner:
         return self._draft(
             scope,
             query,
-            best,
+            best.answer,
             embedded.fingerprint,
             at_ms,
             plan,
             action="warm",
             attempt=offer.attempt,
-            version=record.next_version(best),
+            version=record.next_version(best.answer),
             until_ms=at_ms + self._config.scaled(plan.response_resident_ms),
             reward=reward,
             p_asked=-math.expm1(-rate_per_s * self._config.scaled(self._config.horizon_ms) / 1000),
@@ -204,36 +212,35 @@ class AnswerPlanner:
         """Whether an answer was judged often enough, and badly."""
         earned = self._rewards.of(record.scope).get(record.query)
         if score.rule == "tuned":
-            judged = earned is not None and earned.evidence_of(answer.response).weight > 0
-            return judged and self._posterior(record, answer).mean < score.reward_floor
+            if earned is None or earned.evidence_of(answer.response).weight <= 0:
+                return False
+            return self._rewards.posterior(record.scope, record.query, answer.response).mean < score.reward_floor
         mean, count = earned.of_answer(answer.response) if earned is not None else (0.0, 0)
         return count >= score.judgements and mean < score.reward_floor
 
-    def _best(self, record: AnswerRecord, score: ScorePolicy) -> KnownAnswer | None:
+    def _best(self, record: AnswerRecord, score: ScorePolicy) -> _Best | None:
         """The answer to have in the cache: the one that is there as long as it is good, else the best of the good."""
         earned = self._rewards.of(record.scope).get(record.query)
         if earned is None or (record.scope, record.query) in self._withdrawals:
             return None
+        tuned = score.rule == "tuned"
+        prior = self._rewards.prior(record.scope, record.query) if tuned else PRIOR
         good = []
         for answer in record.answers:
-            mean, count = earned.of_answer(answer.response)
+            reward, count = earned.of_answer(answer.response)
             enough = count >= score.judgements
-            if score.rule == "tuned":
-                mean, enough = self._posterior(record, answer).lower(), count > 0
-            if enough and mean >= score.reward_floor:
-                good.append((answer.response == record.serves, mean, count, answer.at_ms, answer.response, answer))
-        return max(good, key=lambda each: each[:-1])[-1] if good else None
+            if tuned:
+                reward, enough = posterior(earned.evidence_of(answer.response), prior).lower(), count > 0
+            if enough and reward >= score.reward_floor:
+                order = (answer.response == record.serves, reward, count, answer.at_ms, answer.response)
+                good.append((order, _Best(answer, reward)))
+        return max(good, key=lambda each: each[0])[1] if good else None
 
-    def _score(self, record: AnswerRecord, answer: KnownAnswer, policy: ScorePolicy) -> float:
+    def _score(self, record: AnswerRecord, best: _Best, policy: ScorePolicy) -> float:
         """The score with what this answer earned: what others to the same query did is no reason against it."""
         earned = self._rewards.of(record.scope)[record.query]
         share = self._queue.share(record.scope, record.query)
-        tuned = policy.rule == "tuned"
-        reward = self._posterior(record, answer).lower() if tuned else earned.of_answer(answer.response)[0]
-        return compute_dynamic_score(reward, share, 1.0, alpha_of(earned.domain, policy))
-
-    def _posterior(self, record: AnswerRecord, answer: KnownAnswer) -> Posterior:
-        return self._rewards.posterior(record.scope, record.query, answer.response)
+        return compute_dynamic_score(best.reward, share, 1.0, alpha_of(earned.domain, policy))
 
     def _offer(self, record: AnswerRecord, kept: bool, at_ms: int, plan: PlanPolicy, value: float) -> Offer | None:
         """An offer, unless its command is under way or, for an entry to be `kept` as it is, not needed yet."""

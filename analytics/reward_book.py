@@ -128,7 +128,14 @@ class RewardBook:
             evidence = Evidence()
         else:
             evidence = earned.evidence if response is None else earned.evidence_of(response)
-        return posterior(evidence, self._prior(scope, query))
+        return posterior(evidence, self.prior(scope, query))
+
+    def prior(self, scope: str, query: str) -> Posterior:
+        """What a query and its answers are worth by the judgements of its cluster alone."""
+        judged = self.of(scope)
+        others = self._alike(scope, query) if self._alike is not None and judged else ()
+        known = [judged[other].evidence for other in others if other != query and other in judged]
+        return prior_of(known) if known else PRIOR
 
     def expire(self, at_ms: int, life_ms: int) -> None:
         """Forgets what was judged too long ago, and what is beyond the bound."""
@@ -141,12 +148,6 @@ class RewardBook:
             if not self._scopes[scope]:
                 del self._scopes[scope]
             self._store.remove(path(scope, query))
-
-    def _prior(self, scope: str, query: str) -> Posterior:
-        judged = self.of(scope)
-        others = self._alike(scope, query) if self._alike is not None and judged else ()
-        known = [judged[other].evidence for other in others if other != query and other in judged]
-        return prior_of(known) if known else PRIOR
 
     def restore(self, blob: bytes) -> None:
         """Takes back one judged query."""
