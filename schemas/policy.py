@@ -8,7 +8,20 @@ from msgspec import Struct
 
 from schemas.fields import Count, Id, Ms, Name
 
-Section = Literal["focus", "score", "plan", "quota", "budget", "breaker", "experiment", "freeze", "schedule"]
+Section = Literal[
+    "focus",
+    "score",
+    "plan",
+    "quota",
+    "budget",
+    "breaker",
+    "experiment",
+    "freeze",
+    "schedule",
+    "pattern",
+    "adapter",
+    "prompt",
+]
 EVERY_SCOPE = "*"
 """The scope of a policy that holds wherever a scope has none of its own."""
 

@@ -8,7 +8,7 @@ from analytics.knobs import knobs
 from analytics.plan_config import PlanConfig
 from analytics.policy import SECTIONS, PlanPolicy, PolicyBook, PolicyDefaults
 from analytics.prefixes import PrefixConfig
-from schemas import EVERY_SCOPE, Policy
+from schemas import EVERY_SCOPE, Policy, decode, encode
 
 
 def policy(section="plan", scope="a", writer="cli", version=1, at_ms=1, deleted=False, **body):
@@ -91,6 +91,12 @@ def test_a_book_comes_back_from_its_entries():
     assert again.entries() == book.entries()
     assert (again.plan("a"), again.frozen("a")) == (book.plan("a"), book.frozen("a"))
     assert not again.apply(policy("budget", version=3))
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_section_may_be_told_over_its_topic(section):
+    told = policy(section)
+    assert decode(encode(told), Policy) == told
 
 
 def test_every_key_is_read_by_something():
