@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from analytics.clustering import NOISE
-from analytics.near_rows import Flags, Floats, Ints, NearRows
+from analytics.near_rows import Flags, NearRows
+from analytics.sketches import Floats, Ints
 
 BLOCK = 256
 """New points that are multiplied at a time: more is no faster and takes more room."""
@@ -135,7 +136,7 @@ class DensityGraph:
         Args:
             pending: those that are not linked yet, the new ones among them.
         """
-        source, target = self._points.near(new, self._top)
+        source, target = self._points.near(new)
         later = np.zeros(self._top, dtype=bool)
         later[pending] = True
         # Of two new points the one in the greater slot finds the other.

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from analytics.cluster_config import ClusterConfig
 from analytics.clustering import NOISE, Clustering, Group, cluster
 from analytics.density_graph import BLOCK, DensityGraph
-from analytics.near_rows import Floats, Ints
+from analytics.sketches import Floats, Ints
 from analytics.vector_ring import VectorRing
 
 Weights = npt.NDArray[np.float64]

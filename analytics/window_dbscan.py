@@ -15,8 +15,8 @@ import numpy as np
 
 from analytics.clustering import MIN_SAMPLES, SPEC_EPS
 from analytics.density_graph import Density, DensityGraph
-from analytics.near_rows import Floats, Ints
 from analytics.records import Record, pack, unpack
+from analytics.sketches import Floats, Ints
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import numpy as np
 
 from analytics.cluster_radius import calibrate_eps, widest_eps
 from analytics.clustering import MIN_SAMPLES, NOISE, SPEC_EPS, cluster, purity
-from analytics.near_rows import Floats, Ints
+from analytics.sketches import Floats, Ints
 from analytics.window_dbscan import WindowConfig, WindowDbscan
 from connectors.encoders import Encoder, build_encoder
 from connectors.settings import EncoderSettings

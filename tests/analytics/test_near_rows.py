@@ -33,6 +33,14 @@ def truth(rows, slots, eps):
     return pairs((slots[source], target))
 
 
+def filled(rows, eps):
+    """With rows that came some at a time, so that sketches are there."""
+    points = NearRows(eps)
+    for start in range(0, len(rows), 512):
+        points.put(np.arange(start, min(start + 512, len(rows))), rows[start : start + 512])
+    return points
+
+
 @pytest.mark.parametrize(
     ("falling", "eps"),
     [
@@ -43,33 +51,35 @@ def truth(rows, slots, eps):
     ],
 )
 def test_sketches_lose_no_pair_and_add_none(falling, eps):
-    rows = spread(SKETCHED_FROM + 200, falling, seed=3)
-    points, slots = NearRows(eps), np.arange(len(rows))
-    for start in range(0, len(rows), 100):
-        points.put(slots[start : start + 100], rows[start : start + 100])
-    asked = np.r_[0:20, len(rows) - 60 : len(rows)]
-    assert pairs(points.near(asked, len(rows))) == truth(rows, asked, eps)
+    rows = spread(2 * SKETCHED_FROM + 200, falling, seed=3)
+    asked = np.r_[0:10, len(rows) - 20 : len(rows)]
+    assert pairs(filled(rows, eps).near(asked)) == truth(rows, asked, eps)
 
 
 def test_directions_that_no_longer_fit_cost_time_only_and_are_learned_anew():
-    points, eps, window = NearRows(0.2), 0.2, SKETCHED_FROM
-    rows, slots = spread(window, 0.5, seed=1), np.arange(window)
-    points.put(slots, rows)
+    window, eps = 2 * SKETCHED_FROM, 0.2
+    slots, points = np.arange(window), filled(spread(window, 0.5, seed=1), eps)
     for seed in range(2, 8):
         rows = spread(window, 0.5, seed)
         for start in range(0, window, 512):
             some = slots[start : start + 512]
             points.clear(some)
             points.put(some, rows[some])
-        assert pairs(points.near(slots[:50], window)) == truth(rows, slots[:50], eps)
+        assert pairs(points.near(slots[:50])) == truth(rows, slots[:50], eps)
 
 
 def test_an_empty_slot_is_near_to_none_and_is_filled_again():
-    rows = spread(SKETCHED_FROM, 0.5, seed=5)
-    points, slots = NearRows(0.2), np.arange(SKETCHED_FROM)
-    points.put(slots, rows)
-    points.clear(slots[10:20])
-    assert not {target for _, target in pairs(points.near(slots[:10], len(rows)))} & set(range(10, 20))
-    points.put(slots[10:20], rows[:10])
-    found = pairs(points.near(slots[:10], len(rows)))
-    assert {(number, number + 10) for number in range(10)} <= found
+    rows = spread(2 * SKETCHED_FROM, 0.5, seed=5)
+    points, slots = filled(rows, 0.2), np.arange(20)
+    points.clear(slots[10:])
+    assert not {target for _, target in pairs(points.near(slots[:10]))} & set(range(10, 20))
+    points.put(slots[10:], rows[:10])
+    assert {(number, number + 10) for number in range(10)} <= pairs(points.near(slots[:10]))
+
+
+def test_where_all_have_left_vectors_of_another_dimension_may_come():
+    rows = spread(2 * SKETCHED_FROM, 0.5, seed=5)
+    points = filled(rows, 0.2)
+    points.clear(np.arange(len(rows)))
+    points.put(np.array([3, 1]), np.array([[1, 0], [1, 0.1]], dtype=np.float32))
+    assert pairs(points.near(np.array([3]))) == {(3, 3), (3, 1)}
