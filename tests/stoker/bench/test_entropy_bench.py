@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stoker.bench import river_baselines
 from stoker.bench.entropy import run, zipf
 
 pytest.importorskip("scipy.stats")
@@ -15,6 +16,13 @@ def test_it_measures_every_figure_and_keeps_its_error() -> None:
     assert figures["max_error"].ok
     assert all(figure.value >= 0 for figure in figures.values())
     assert figures["us_per_event"].baseline is not None
+    assert (figures["us_per_event.single"].baseline is None) == (not river_baselines.installed())
+
+
+def test_where_river_is_absent_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(river_baselines, "installed", lambda: False)
+    assert {figure.name: figure.baseline for figure in run(events=6_000).figures}["us_per_event.single"] is None
+    assert "river is not installed" in capsys.readouterr().out
 
 
 def test_the_same_seed_draws_the_same_requests() -> None:
