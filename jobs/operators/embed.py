@@ -83,20 +83,22 @@ class EmbedOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped base
         self._state.put(buffer.next, value)
         buffer.waiting.append((buffer.next, open_as(value, EmbedRequest)))
         buffer.next += 1
+        full = len(buffer.waiting) >= self._config.batch
+        if buffer.timer and not full:
+            return ()
         timers = ctx.timer_service()
-        out: Sequence[Any] = ()
-        if len(buffer.waiting) >= self._config.batch:
-            out = self._go_on(buffer, timers.current_processing_time())
-        self._arm(buffer, timers)
+        now_ms = timers.current_processing_time()
+        out = self._go_on(buffer, now_ms) if full else ()
+        self._arm(buffer, timers, now_ms)
         return out
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Sequence[Any]:
         """The oldest request has waited long enough, or the model may be done."""
         del timestamp
         buffer, timers = self._buffer(int(ctx.get_current_key())), ctx.timer_service()
-        buffer.timer = False
-        out = self._go_on(buffer, timers.current_processing_time())
-        self._arm(buffer, timers)
+        buffer.timer, now_ms = False, timers.current_processing_time()
+        out = self._go_on(buffer, now_ms)
+        self._arm(buffer, timers, now_ms)
         return out
 
     def _buffer(self, key: int) -> _Buffer:
@@ -110,9 +112,9 @@ class EmbedOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped base
             )
         return buffer
 
-    def _arm(self, buffer: _Buffer, timers: Any) -> None:
+    def _arm(self, buffer: _Buffer, timers: Any, now_ms: int) -> None:
         if not buffer.timer and (buffer.waiting or buffer.done is not None):
-            timers.register_processing_time_timer(timers.current_processing_time() + self._config.wait_ms)
+            timers.register_processing_time_timer(now_ms + self._config.wait_ms)
             buffer.timer = True
 
     def _go_on(self, buffer: _Buffer, now_ms: int) -> list[Any]:
