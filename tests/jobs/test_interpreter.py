@@ -24,3 +24,34 @@ def test_threads_hand_over_soon_and_the_collector_leaves_out_what_was_there_firs
     assert abs(float(interval) - SWITCH_INTERVAL_S) < 1e-6
     assert int(first) > 0
     assert first == second
+
+
+SHARING = """
+import os, threading
+from types import SimpleNamespace as Like
+from jobs.interpreter import share_core
+from jobs.settings import JobSettings, WarmupSettings
+
+def opens(subtask, **settings):
+    info = Like(getIndexOfThisSubtask=lambda: subtask)
+    context = Like(_runtime_context=Like(getTaskInfo=lambda: info))
+    share_core(JobSettings(warmup=WarmupSettings(**settings)), context)
+    found.append(sorted(os.sched_getaffinity(0)))
+
+def in_a_thread(*args, **named):
+    thread = threading.Thread(target=opens, args=args, kwargs=named)
+    thread.start()
+    thread.join()
+
+found, cores = [], sorted(os.sched_getaffinity(0))
+in_a_thread(0)
+in_a_thread(len(cores))
+in_a_thread(len(cores) - 1)
+in_a_thread(0, share_core=False)
+opens(0)
+assert found == [cores[:1], cores[:1], cores[-1:], cores, cores], found
+"""
+
+
+def test_operators_of_a_subtask_share_a_core_and_a_process_s_first_thread_none() -> None:
+    subprocess.run([sys.executable, "-c", SHARING], check=True, timeout=120)
