@@ -16,6 +16,7 @@ from schemas import (
     Accounting,
     Cluster,
     DeadLetter,
+    Focus,
     ReplicaSample,
     WarmupCommand,
     WarmupOutcome,
@@ -69,6 +70,7 @@ class Outputs:
     changed_commands: list[str] = field(default_factory=list)
     dead: dict[str, DeadLetter] = field(default_factory=dict)
     clusters: list[Cluster] = field(default_factory=list)
+    focuses: list[Focus] = field(default_factory=list)
     outcomes: dict[str, list[WarmupOutcome]] = field(default_factory=lambda: defaultdict(list))
 
     def fates(self) -> dict[str, int]:
@@ -108,6 +110,8 @@ class Outputs:
                 self.accounting[shard.shard] = shard
         elif b'"schema":"cluster/1"' in value:
             self.clusters.append(decode(value, Cluster))
+        elif b'"schema":"focus/1"' in value:
+            self.focuses.append(decode(value, Focus))
         elif b'"schema":"window_stats/1"' in value:
             stats = msgspec.json.decode(value, type=WindowStats)
             place = (stats.scope, stats.dimension, stats.shard, stats.pane_start_ms)

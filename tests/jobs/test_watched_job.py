@@ -4,69 +4,18 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
 
 import pytest
 
-from schemas import Adapter, Announcement, Prefix, PromptRef, RequestEvent, Segment, WarmupCommand, encode
+from schemas import Adapter, Announcement, Prefix, PromptRef, encode
 from schemas.announcement import announcement_id
-from schemas.canonical import adapter_key, h128, segment_hash
+from schemas.canonical import adapter_key
 from schemas.topics import ANNOUNCEMENTS
+from tests.jobs.asking import ask, begins_with, conversation, waited
 from tests.jobs.conftest import WATCHED
 from tests.jobs.deployment import Deployment, now_ms
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
-
-
-def conversation(*contents: str) -> tuple[Segment, ...]:
-    """A system prompt of its own and what users said after it, 100 tokens each."""
-    parent, found = h128("root"), []
-    for index, content in enumerate(contents):
-        role = "user" if index else "system"
-        parent = segment_hash(parent, role, content)
-        found.append(Segment(parent, 100, role))
-    return tuple(found)
-
-
-def ask(deployment: Deployment, query: str, segments: tuple[Segment, ...] = (), **fields: object) -> None:
-    """One request of the watched tenant, sent."""
-    name, at_ms = uuid.uuid4().hex, now_ms()
-    told = {"phase": "started", "session": uuid.uuid4().hex, **fields}
-    event = RequestEvent(
-        event_id=name, request_id=name, occurred_at_ms=at_ms, tenant=WATCHED, pool="gpu", model="m", query=query,
-        segments=segments, **told,
-    )  # fmt: skip
-    deployment.send(encode(event), at_ms=at_ms, key=str(told["session"]).encode())
-
-
-def waited(
-    deployment: Deployment, trigger: str, wanted: Callable[[WarmupCommand], bool], ask_again: Callable[[], None]
-) -> WarmupCommand:
-    """The command that a trigger asks for. A planner whose event time lags says nothing: demand goes on meanwhile."""
-    asked = 0.0
-
-    def found() -> WarmupCommand | None:
-        issued = deployment.outputs.commands.values()
-        return next((each for each in issued if each.reason.trigger == trigger and wanted(each)), None)
-
-    def told() -> bool:
-        nonlocal asked
-        if time.monotonic() - asked > 1.0:
-            ask_again()
-            deployment.flush()
-            asked = time.monotonic()
-        return found() is not None
-
-    deployment.wait(told, f"the command of {trigger}")
-    command = found()
-    assert command is not None
-    assert (command.scope, command.pool) == (WATCHED, "gpu")
-    return command
-
-
-def begins_with(segments: tuple[Segment, ...]) -> Callable[[WarmupCommand], bool]:
-    """Whether a command warms a prefix of that beginning."""
-    return lambda command: isinstance(command.target, Prefix) and command.target.segments[: len(segments)] == segments
 
 
 def test_like_prompts_of_a_session_warm_its_conversation_at_once(deployment: Deployment) -> None:
@@ -83,6 +32,7 @@ def test_like_prompts_of_a_session_warm_its_conversation_at_once(deployment: Dep
     for _ in range(3):
         goes_on()
     command = waited(deployment, "consecutive_prompts", begins_with(conversation(*talk[:2])), goes_on)
+    assert (command.scope, command.pool) == (WATCHED, "gpu")
     assert command.lane == "fast"
     assert command.reason.evidence["state"] in (201, 202)
     assert command.reason.evidence["similarity"] == 1.0
@@ -111,6 +61,7 @@ def test_a_managed_prompt_s_prefix_is_warmed_by_its_hotness(deployment: Deployme
 
     system = conversation(f"sys {name}")
     command = waited(deployment, "managed_prompt", begins_with(system), use)
+    assert (command.scope, command.pool) == (WATCHED, "gpu")
     assert command.reason.evidence["hotness"] >= 1.5
     assert isinstance(command.target, Prefix)
     assert command.target.segments == system  # not a word of the user's
@@ -142,6 +93,7 @@ def test_an_announced_adapter_in_demand_is_loaded_where_it_is_absent(deployment:
 
     key = adapter_key(name, "2")
     command = waited(deployment, "adapter_rate", lambda command: command.target_key == key, ask_often)
+    assert (command.scope, command.pool) == (WATCHED, "gpu")
     assert command.action == "load"
     assert command.target == Adapter(name=name, version="2", rank=8, source=f"adapters/{name}")
     assert command.replicas.names == ("r0",)
