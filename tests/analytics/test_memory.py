@@ -59,6 +59,22 @@ def test_beyond_the_bound_those_go_first_that_would_go_next():
     assert [f"k{i}" for i in range(6) if memory.get("s", f"k{i}")] == ["k0", "k1", "k2"]
 
 
+def test_who_watches_is_told_of_every_change_and_of_what_had_to_go_too_early():
+    memory, changed = memory_of(bound=2), []
+    memory.watch(lambda scope, key: changed.append((scope, key)))
+    for number in range(3):
+        memory.issued("s", f"k{number}", "c", 1, 1, 0, 1000 - number, 0, 1.0, ("r",))
+    memory.on_residency("s", "k0", "r", 1, 150, 990)
+    memory.on_residency("s", "k0", "r", 1, 140, 0)  # no news
+    assert changed == [("s", "k0"), ("s", "k1"), ("s", "k2"), ("s", "k0")]
+    changed.clear()
+    memory.forget(1)
+    assert changed == [("s", "k2")], "beyond the bound"
+    memory.forget(2_000)
+    assert changed == [("s", "k2")], "the others no longer matter"
+    assert not len(memory)
+
+
 def test_a_residency_of_another_incarnation_does_not_count():
     target = Target("s", "k")
     memory = memory_of()

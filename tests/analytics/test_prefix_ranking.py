@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from analytics.commands import Offer
 from analytics.envelopes import Root
 from analytics.memory import TargetMemory
-from analytics.prefix_look import UNKNOWN_MS, Columns, PoolNow, Terms, look_at
-from analytics.prefix_ranking import Look, Ranking
+from analytics.prefix_look import FREE_MS, UNKNOWN_MS, Columns, PoolNow, Terms, look_at
+from analytics.prefix_ranking import Look, Ranking, suppressed
 from analytics.replicas import Ready
 from tests.analytics.test_memory import memory_of
 
@@ -103,3 +103,35 @@ def test_only_what_may_be_taken_is_looked_at() -> None:
     first, second = [offer for offer, _ in zip(Ranking([look], NOW, memory), range(2), strict=False)]
     assert (first.key, second.key, second.missing) == ("prefix:0", "prefix:1", ("r2", "r3"))
     assert look.lapse_ms == NOW.at_ms + 9_000, "the last one was not looked at"
+
+
+def test_what_is_noted_to_be_free_later_is_not_looked_at_before() -> None:
+    memory = memory_of()
+    columns = Columns(
+        tuple(f"prefix:{place}" for place in range(4)),
+        (ROOT,) * 4,
+        np.full(4, 0.001),
+        np.array([0.9, 0.8, 0.7, 0.6]),
+        np.full(4, 500.0),
+        np.array([NOW.at_ms + 3_000, NOW.at_ms, FREE_MS, UNKNOWN_MS]),
+    )
+    look = Look("s", columns, Terms(1, 9, NOW.at_ms, 16, 60_000, 120_000, 1.0))
+    memory.on_residency("s", "prefix:3", "r1", 1, 1, NOW.at_ms + 9_000)
+    assert [offer.key for offer in Ranking([look], NOW, memory)] == ["prefix:1", "prefix:2", "prefix:3"]
+    assert look.lapse_ms == NOW.at_ms + 3_000
+    assert columns.free_ms.tolist() == [NOW.at_ms + 3_000, FREE_MS, FREE_MS, FREE_MS]
+
+
+@settings(max_examples=60, deadline=None)
+@given(pools())
+def test_suppressed_is_what_a_look_finds_live_or_resident(drawn: tuple[list[Look], TargetMemory]) -> None:
+    looks, memory = drawn
+    count = suppressed(looks, NOW, memory)
+    assert count == sum(
+        not target.missing(NOW.ready, look.terms.soon_ms)
+        or len(NOW.ready.names) - len(target.missing(NOW.ready, look.terms.soon_ms)) >= look.terms.copies
+        for look in looks
+        for key in look.columns.keys
+        if (target := memory.get(look.scope, key)) is not None
+    )
+    assert suppressed(looks, NOW, memory) == count, "the notes say the same"
