@@ -217,7 +217,7 @@ class Candidate(Struct, frozen=True, array_like=True, gc=False):
         root: index into the roots of its `Candidates`.
         hashes, tokens, roles: its path, as in `Chain`.
         unit: hash of its family, the first segment below the trunk.
-        rate_per_s: decayed request rate of everything below this node.
+        rate_per_s: at which requests for it, and for what is below this node, are expected.
         p_asked: probability of at least one request within the horizon.
         requests: hotness, in requests (decayed).
         last_ms: event time of the last request.

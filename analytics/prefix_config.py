@@ -64,6 +64,11 @@ class PrefixConfig:
         32_768, "Segments of all candidates of a slide together.", unit="segments", low=1024, high=1_000_000
     )
     min_tokens: int = knob(16, "A shorter prefix fills no block of any replica.", unit="tokens", low=1, high=1_048_576)
+    asked_rule: str = knob(
+        "tuned",
+        "The chance of being asked for: `tuned` by how often prefixes as hot came back, `spec` as hotness promises it.",
+        choices=("tuned", "spec"),
+    )
     min_p_asked: float = knob(
         0.3, "A prefix less likely to be asked for within the horizon is no candidate.", low=0.001, high=0.999
     )

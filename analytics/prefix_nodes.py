@@ -161,6 +161,11 @@ class NodeTable:
             parent = node
         return before_ms
 
+    def last_asked_ms(self, key: bytes) -> int:
+        """When a segment was asked for last; 0 where it is neither held nor a ghost."""
+        known = self._nodes.get(key) or self._ghosts.get(key)
+        return 0 if known is None else known.last_ms
+
     def shrink(self) -> None:
         """Keeps within the bounds: the coldest leaves become ghosts, the ghosts of least worth are forgotten.
 

@@ -11,6 +11,7 @@ from analytics.half_life import HalfLife
 from analytics.prefix_config import GAPS_SAMPLED, PrefixConfig
 from analytics.prefix_nodes import HASH_BYTES, Node, NodeTable, root_id
 from analytics.records import Record, Section, pack, path, unpack
+from analytics.return_rates import LOG_2, ReturnRates
 from analytics.stores import MapStore
 from analytics.trunk import family_of, path_of, trunk_level
 
@@ -35,7 +36,8 @@ class PoolRecord(Record, frozen=True, array_like=True):
 class PrefixPool:
     """One pool's tree and totals.
 
-    Its records begin with n (nodes), g (ghosts), p (totals), h (what its half-life was learned from), and its name.
+    Its records begin with n (nodes), g (ghosts), p (totals), h (what its half-life was learned from), r (how often what
+    is hot comes back), and its name.
     """
 
     def __init__(self, config: PrefixConfig, name: str, store: MapStore) -> None:
@@ -50,6 +52,10 @@ class PrefixPool:
         self._roots: dict[bytes, Root] = {}
         self._decay = Decay.half_life(config.scaled(config.half_life_ms))
         self._half_life = HalfLife(config.half_life(), config.pool_tokens) if config.rule == "tuned" else None
+        self._horizon_s = config.scaled(config.horizon_ms) / 1000
+        self._returns: ReturnRates | None = None
+        if config.asked_rule == "tuned":
+            self._returns = ReturnRates(config.scaled(config.horizon_ms), Section(store, "r" + self._path))
         self._played: set[bytes] = set()
         self._learned = False
 
@@ -60,6 +66,21 @@ class PrefixPool:
     def rate_at(self, at_ms: int) -> float:
         """Requests a second, by which pools are compared: each fades at its own pace."""
         return self._decay.rate_per_s(self.requests_at(at_ms))
+
+    def promised_rate_per_s(self, node: Node, at_ms: int) -> float:
+        """At which requests for a prefix come by its hotness."""
+        return self._decay.rate_per_s(self._decay.amount(node.level, at_ms))
+
+    def asked_rate_per_s(self, node: Node, at_ms: int) -> float:
+        """At which they are expected, as far as it was learned what hotness is worth."""
+        rate_per_s = self.promised_rate_per_s(node, at_ms)
+        if self._returns is None:
+            return rate_per_s
+        return rate_per_s * self._returns.factor(node, at_ms, self._decay)
+
+    def p_asked(self, rate_per_s: float) -> float:
+        """Chance of at least one request within the horizon."""
+        return -math.expm1(-rate_per_s * self._horizon_s)
 
     def add(self, key: bytes, root: Root, chain: Chain) -> None:
         """Adds the requests of a chain; `key` is its root's identity."""
@@ -89,6 +110,10 @@ class PrefixPool:
         if not math.isclose(self._decay.half_life_ms, wanted_ms):
             self._decay = self._decay.with_half_life(wanted_ms, at_ms)
             fading = self._fading(scope, at_ms)
+        if self._returns is not None:
+            self._returns.judge(at_ms, self.nodes.last_asked_ms)
+            if self._returns.due(at_ms):
+                self._returns.note(at_ms, self.nodes, self._decay)
         return self._candidates(scope, at_ms), fading
 
     def write(self) -> None:
@@ -112,8 +137,17 @@ class PrefixPool:
         self.nodes.write()
         self._store.remove("p" + self._path)
         self._store.remove("h" + self._path)
+        if self._returns is not None:
+            self._returns.clear()
 
-    def restore(self, record: PoolRecord, nodes: list[tuple[str, bytes]], ghosts: list[bytes], learned: bytes) -> None:
+    def restore(
+        self,
+        record: PoolRecord,
+        nodes: list[tuple[str, bytes]],
+        ghosts: list[bytes],
+        learned: bytes,
+        returns: list[tuple[str, bytes]],
+    ) -> None:
         """Takes back what was written. Under another rule the next slide changes the pace."""
         self._level, self.published = record.level, record.published
         self._roots = {root_id(root): root for root in record.roots}
@@ -121,6 +155,11 @@ class PrefixPool:
         self.nodes.restore(nodes, ghosts)
         if self._half_life is not None and learned:
             self._half_life.restore(learned)
+        for key, blob in returns:
+            if self._returns is not None:
+                self._returns.restore(key, blob)
+            else:
+                self._store.remove("r" + self._path + key)
 
     def _learn(self, half_life: HalfLife, chain: Chain, before_ms: int | None) -> None:
         """The gap of a request is that of the deepest segment that it shares with an earlier one.
@@ -144,13 +183,19 @@ class PrefixPool:
             place = marks.find(SAMPLED_MARK, place + 1)
 
     def _candidates(self, scope: str, at_ms: int) -> Candidates:
-        config, horizon_s = self._config, self._config.scaled(self._config.horizon_ms) / 1000
-        least = -math.log1p(-config.min_p_asked) / horizon_s / self._decay.rate_per_s(1.0)
-        bar = self._decay.level_of(least, at_ms)
+        config = self._config
+        least = -math.log1p(-config.min_p_asked)
+        if self._returns is None:
+            bar = self._decay.level_of(least / self._horizon_s / self._decay.rate_per_s(1.0), at_ms)
+        else:
+            bar = self._returns.one(at_ms, self._decay) + self._returns.least_octave(least) * LOG_2
         hot = [node for node in self.nodes if node.level >= bar]
+        rates = {node.key: self.asked_rate_per_s(node, at_ms) for node in hot}
+        if self._returns is not None:
+            hot = [node for node in hot if self.p_asked(rates[node.key]) >= config.min_p_asked]
         inner = {node.parent.key for node in hot if node.parent is not None}
         deepest = [node for node in hot if node.key not in inner]
-        deepest.sort(key=lambda node: (-node.level, node.key))
+        deepest.sort(key=lambda node: (-rates[node.key], -node.level, node.key))
         trunk = trunk_level(self._level, config.trunk_share)
         roots: dict[bytes, int] = {}
         chosen: list[Candidate] = []
@@ -160,16 +205,14 @@ class PrefixPool:
             if sum(step.tokens for step in nodes) < config.min_tokens or len(nodes) > room:
                 continue
             room -= len(nodes)
-            chosen.append(self._candidate(node, nodes, roots, trunk, at_ms, horizon_s))
+            chosen.append(self._candidate(node, nodes, roots, trunk, at_ms, rates[node.key]))
             if len(chosen) == config.max_candidates:
                 break
         return Candidates(scope, self.name, at_ms, tuple(self._roots[root] for root in roots), tuple(chosen))
 
     def _candidate(
-        self, node: Node, nodes: list[Node], roots: dict[bytes, int], trunk: float, at_ms: int, horizon_s: float
+        self, node: Node, nodes: list[Node], roots: dict[bytes, int], trunk: float, at_ms: int, rate_per_s: float
     ) -> Candidate:
-        requests = self._decay.amount(node.level, at_ms)
-        rate_per_s = self._decay.rate_per_s(requests)
         return Candidate(
             root=roots.setdefault(node.root, len(roots)),
             hashes=b"".join(step.hash for step in nodes),
@@ -177,8 +220,8 @@ class PrefixPool:
             roles=bytes(step.role for step in nodes),
             unit=family_of(nodes, trunk),
             rate_per_s=rate_per_s,
-            p_asked=-math.expm1(-rate_per_s * horizon_s),
-            requests=requests,
+            p_asked=self.p_asked(rate_per_s),
+            requests=self._decay.amount(node.level, at_ms),
             last_ms=node.last_ms,
         )
 
@@ -206,6 +249,7 @@ def restored(config: PrefixConfig, store: MapStore, parts: dict[str, list[tuple[
         ghosts = [value for key, value in parts.get("g", []) if key.startswith("g" + own)]
         learned = next((value for key, value in parts.get("h", []) if key == "h" + own), b"")
         pool = PrefixPool(config, record.pool, store)
-        pool.restore(record, nodes, ghosts, learned)
+        returns = [(key[1 + len(own) :], value) for key, value in parts.get("r", []) if key.startswith("r" + own)]
+        pool.restore(record, nodes, ghosts, learned, returns)
         pools.append(pool)
     return pools

@@ -3,7 +3,7 @@
 Bounds: LRU, Belady by block with bypass, and a cache without end (algorithms.md §3). `spec` is decayed hotness with
 the fixed half-life of the prefix tree, `hotness` lets it tune itself, `stoker` keeps by learned reuse, with hotness as
 prior, and `stoker_warm` has warm-ups out of the host tier as well. Every block of the trace counts as full, the last
-too, as in all published figures. Nothing is fitted to the trace.
+too, as in all published figures. Nothing is fitted to the trace. `kv_asked` judges what the prefix tree foretells.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from analytics.hot_cache import HotCache
 from analytics.prefixes import PrefixConfig
 from analytics.retention import RetentionConfig
 from stoker.backtests.data import CONVERSATION, data_file
+from stoker.backtests.kv_asked import asked_figures
 from stoker.bench.figures import Figure, Goal, Report, at_least
 from stoker.replay.mooncake import TRACE_BLOCK_TOKENS, Line, read_trace
 
@@ -50,8 +51,13 @@ class Trace:
 
 
 def run() -> Report:
-    """Figures hit_rate.{lru,spec,hotness,stoker,stoker_warm,belady,infinite}.SIZE, and of the warm-ups of each size."""
-    return judge(Trace.of(read_trace(data_file(CONVERSATION))), CAPACITIES)
+    """Figures hit_rate.{lru,spec,hotness,stoker,stoker_warm,belady,infinite}.SIZE, of the warm-ups of each size, and of
+    how well it was foretold what would be asked for."""
+    lines = read_trace(data_file(CONVERSATION))
+    report = judge(Trace.of(lines), CAPACITIES)
+    for figure in asked_figures(lines):
+        report.add(figure)
+    return report
 
 
 def judge(trace: Trace, capacities: dict[str, int]) -> Report:
