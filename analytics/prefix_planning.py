@@ -11,18 +11,18 @@ from analytics.budget import shares
 from analytics.commands import NEVER_MS, Allowance, Draft, Offer
 from analytics.copies import spread
 from analytics.envelopes import Candidates, Root
+from analytics.hot_prefixes import HotPrefixes
 from analytics.memory import TargetMemory
 from analytics.plan_config import PlanConfig
 from analytics.policy import PlanPolicy, PolicyBook
-from analytics.prefix_look import UNKNOWN_MS, Columns, Ended, Hot, PoolNow, Terms, prefill_per_s, stay_of, terms_of
-from analytics.prefix_nodes import HASH_BYTES
+from analytics.prefix_look import Ended, PoolNow, Terms, prefill_per_s, stay_of, terms_of
 from analytics.prefix_ranking import Look, Ranking, suppressed
 from analytics.records import Section, path
 from analytics.replicas import Ready
 from analytics.stay_time import StayTime
 from analytics.targets import NO_BUCKET
 from analytics.worth import Worth, p_absent, p_absent_prior
-from schemas.canonical import bucket, prefix_key
+from schemas.canonical import bucket
 from schemas.warmup_command import Qos
 from schemas.warmup_outcome import WarmupOutcome
 
@@ -63,14 +63,11 @@ class PrefixPlanner:
         self._memory = memory
         self._store = store
         self._stay = stay
-        self._hot: dict[str, dict[str, Hot]] = {}
-        self._at_ms: dict[str, int] = {}
-        self._columns: dict[str, Columns] = {}
-        self._roots: dict[str, frozenset[Root]] = {}
+        self._hot = HotPrefixes(memory)
         self._wake_ms: dict[str, int] = {}
         self._shares: dict[str, float] = {}
         self._allowances: dict[str, Allowance] = {}
-        self._scopes_version = 0
+        self._announced_version = 0
         self._seen: tuple[object, ...] = ()
         self._noted: tuple[object, ...] = ()
         self._announced: frozenset[str] = frozenset()
@@ -83,18 +80,19 @@ class PrefixPlanner:
         """Scopes that spend in this pool although nothing of theirs may be hot: they have announced something."""
         if scopes != self._announced:
             self._announced = scopes
-            self._scopes_version += 1
+            self._announced_version += 1
 
     def on_candidates(self, body: bytes) -> int:
         """Replaces a scope's hot prefixes; returns the event time of the message."""
         found = msgspec.msgpack.decode(body, type=Candidates)
-        if found.at_ms < self._at_ms.get(found.scope, 0):
+        if found.at_ms < self._hot.at_ms(found.scope):
             return found.at_ms
-        self._take(found)
-        if found.candidates:
-            self._store.put(path(found.scope), body)
-        else:
-            self._store.remove(path(found.scope))
+        if not found.candidates:
+            self._drop(found.scope)
+            return found.at_ms
+        self._hot.take(found)
+        self._wake_ms.pop(found.scope, None)
+        self._store.put(path(found.scope), body)
         return found.at_ms
 
     def learn(self, outcome: WarmupOutcome, replicas: int) -> None:
@@ -105,7 +103,7 @@ class PrefixPlanner:
         Args:
             replicas: that share the requests.
         """
-        hot = self._hot.get(outcome.scope, {}).get(outcome.target_key)
+        hot = self._hot.get(outcome.scope, outcome.target_key)
         if hot is None or outcome.action != "warm" or outcome.status not in ("applied", "resident"):
             return
         target = self._memory.get(outcome.scope, outcome.target_key)
@@ -117,9 +115,8 @@ class PrefixPlanner:
     def expire(self, at_ms: int) -> None:
         """Drops the candidates that nobody has confirmed for too long."""
         life_ms = self._config.scaled(self._config.candidates_life_ms)
-        for scope in [scope for scope, seen_ms in self._at_ms.items() if at_ms - seen_ms > life_ms]:
+        for scope in self._hot.unconfirmed(at_ms - life_ms):
             self._drop(scope)
-            self._store.remove(path(scope))
 
     def review(
         self, at_ms: int, ready: Ready, policy: PolicyBook, solvent_ms: Solvent, ended: Ended | None = None
@@ -133,7 +130,7 @@ class PrefixPlanner:
         self._refresh(ready, policy)
         looks: list[Look] = []
         terms: dict[int, Terms] = {}
-        for scope, columns in self._columns.items():
+        for scope, columns in self._hot.columns():
             if self._wake_ms.get(scope, 0) > at_ms:
                 continue
             plan = policy.plan(scope)
@@ -141,7 +138,8 @@ class PrefixPlanner:
             if wake_ms > at_ms:
                 self._wake_ms[scope] = wake_ms
                 continue
-            over = frozenset([root for root in self._roots[scope] if ended(scope, root, at_ms)]) if ended else NO_ROOTS
+            roots = self._hot.roots(scope) if ended else NO_ROOTS
+            over = frozenset([root for root in roots if ended(scope, root, at_ms)]) if ended else NO_ROOTS
             looks.append(Look(scope, columns, self._terms(plan, at_ms, terms), over))
         return Ranking(looks, self._now(at_ms, ready, policy), self._memory)
 
@@ -163,16 +161,16 @@ class PrefixPlanner:
         self._refresh(ready, policy)
         terms: dict[int, Terms] = {}
         looks = []
-        for scope, columns in self._columns.items() if ready.names else ():
+        candidates = frozen = 0
+        for scope, columns in self._hot.columns():
             plan = policy.plan(scope)
-            if plan.prefixes and not policy.frozen(scope):
+            candidates += len(columns.keys)
+            if policy.frozen(scope):
+                frozen += 1
+            elif plan.prefixes and ready.names:
                 looks.append(Look(scope, columns, self._terms(plan, at_ms, terms)))
-        return Standing(
-            sum(len(hot) for hot in self._hot.values()),
-            suppressed(looks, self._now(at_ms, ready, policy), self._memory),
-            len(self._hot),
-            sum(bool(policy.frozen(scope)) for scope in self._hot),
-        )
+        barred = suppressed(looks, self._now(at_ms, ready, policy), self._memory)
+        return Standing(candidates, barred, len(self._hot), frozen)
 
     def draft(self, offer: Offer, at_ms: int, ready: Ready, policy: PolicyBook) -> Draft:
         """An offer in full."""
@@ -181,7 +179,7 @@ class PrefixPlanner:
     def rewarm(self, scope: str, key: str, replica: str, at_ms: int, ready: Ready, policy: PolicyBook) -> Draft | None:
         """A draft for a hot prefix that one replica has just lost; None where it is not hot, not ready, or too soon."""
         plan = policy.plan(scope)
-        hot = self._hot.get(scope, {}).get(key)
+        hot = self._hot.get(scope, key)
         if hot is None or hot.tokens < ready.block_tokens:
             return None
         if not plan.rewarm or not plan.prefixes or policy.frozen(scope) or replica not in ready.names:
@@ -199,18 +197,8 @@ class PrefixPlanner:
         return self._draft(offer, at_ms, ready, TRIGGER_LOST, policy)
 
     def family_of(self, scope: str, root: Root, hashes: bytes) -> str:
-        """Unit of a prefix that the tree has not named, by the trunk that hot prefixes of its scope show.
-
-        A candidate whose trunk it shares tells where families begin; without one its first segment is its family.
-        """
-        depth = 0
-        for hot in self._hot.get(scope, {}).values():
-            candidate = hot.candidate
-            trunk = candidate.hashes.find(bytes.fromhex(candidate.unit))
-            if hot.root == root and trunk % HASH_BYTES == 0 and hashes.startswith(candidate.hashes[: max(0, trunk)]):
-                depth = max(depth, trunk)
-        depth = min(depth, len(hashes) - HASH_BYTES)
-        return hashes[depth : depth + HASH_BYTES].hex()
+        """Unit of a prefix that the tree has not named."""
+        return self._hot.family_of(scope, root, hashes)
 
     def allowance(self, scope: str, ready: Ready, policy: PolicyBook) -> Allowance:
         """What a scope may spend on prefill: its share of a part of every ready replica's."""
@@ -226,11 +214,12 @@ class PrefixPlanner:
 
     def restore(self, blob: bytes) -> None:
         """Takes back one scope's candidates."""
-        self._take(msgspec.msgpack.decode(blob, type=Candidates))
+        self._hot.take(msgspec.msgpack.decode(blob, type=Candidates))
 
     def _draft(self, offer: Offer, at_ms: int, ready: Ready, trigger: str, policy: PolicyBook) -> Draft:
         scope, plan = offer.scope, policy.plan(offer.scope)
-        hot = self._hot[scope][offer.key]
+        hot = self._hot.get(scope, offer.key)
+        assert hot is not None
         candidate, tokens = hot.candidate, hot.tokens
         replicas, missing = len(ready.names), len(offer.missing)
         lost = trigger == TRIGGER_LOST
@@ -284,59 +273,24 @@ class PrefixPlanner:
     def _touched(self, scope: str, key: str) -> None:
         """Something else is remembered of a target than before."""
         self._wake_ms.pop(scope, None)
-        hot = self._hot.get(scope, {}).get(key)
-        if hot is not None:
-            self._columns[scope].free_ms[hot.place] = UNKNOWN_MS
+        self._hot.changed(scope, key)
 
     def _refresh(self, ready: Ready, policy: PolicyBook) -> None:
         """Forgets what was derived from another policy, fleet or set of scopes."""
         noted = (policy, policy.revision, ready)
         if self._noted != noted:
             self._noted = noted
-            for target in self._memory:
-                self._touched(target.scope, target.key)
-        seen = (*noted, self._scopes_version)
+            self._hot.changed_all()
+        seen = (*noted, self._hot.version, self._announced_version)
         if self._seen != seen:
             self._seen = seen
             self._wake_ms.clear()
-            self._shares = shares(self._hot.keys() | self._announced, policy)
+            self._shares = shares(self._hot.scopes | self._announced, policy)
             self._allowances.clear()
 
-    def _take(self, found: Candidates) -> None:
-        self._wake_ms.pop(found.scope, None)
-        if not found.candidates:
-            self._drop(found.scope)
-            return
-        hot: dict[str, Hot] = {}
-        for candidate in found.candidates:
-            key = prefix_key(candidate.hashes[-HASH_BYTES:].hex())
-            # The same segments under two salts are one target: the hotter one stands for both.
-            if key not in hot:
-                hot[key] = Hot(candidate, found.roots[candidate.root], sum(candidate.tokens), len(hot))
-        self._scopes_version += found.scope not in self._hot
-        columns = Columns.of(hot)
-        self._note(found.scope, columns)
-        self._hot[found.scope] = hot
-        self._columns[found.scope] = columns
-        self._roots[found.scope] = frozenset([each.root for each in hot.values()])
-        self._at_ms[found.scope] = found.at_ms
-
-    def _note(self, scope: str, columns: Columns) -> None:
-        """Notes of a scope's hot prefixes: what stays hot keeps its own."""
-        before = self._hot.get(scope, {})
-        noted = self._columns[scope].free_ms.tolist() if before else []
-        for place, key in enumerate(columns.keys):
-            known = before.get(key)
-            if known is not None:
-                columns.free_ms[place] = noted[known.place]
-            elif self._memory.get(scope, key) is not None:
-                columns.free_ms[place] = UNKNOWN_MS
-
     def _drop(self, scope: str) -> None:
-        self._scopes_version += self._hot.pop(scope, None) is not None
-        self._at_ms.pop(scope, None)
+        self._hot.drop(scope)
         self._wake_ms.pop(scope, None)
-        self._columns.pop(scope, None)
-        self._roots.pop(scope, None)
+        self._store.remove(path(scope))
         if not self._hot:
             self._stay.forget()
