@@ -10,7 +10,9 @@ how much faster or slower than promised prefixes of the class come back. What wa
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from heapq import nsmallest
 
 from analytics.decay import Decay
@@ -55,16 +57,23 @@ class CohortRecord(Record, frozen=True, array_like=True):
 
 
 class RatesRecord(Record, frozen=True, array_like=True):
-    """What was counted of each class, and when a cohort was noted last."""
+    """When a cohort was noted last, and of each class of which some were judged: how many, promised, and asked for."""
 
     noted_ms: int
-    judged: tuple[float, ...]
-    promised: tuple[float, ...]
-    asked: tuple[float, ...]
+    counted: tuple[tuple[int, float, float, float], ...]
+
+
+@dataclass
+class _Counted:
+    """What was counted of a class: prefixes, what was promised of them, and those that were asked for."""
+
+    judged: float = 0.0
+    promised: float = 0.0
+    asked: float = 0.0
 
 
 class ReturnRates:
-    """Rates of one pool, in event time.
+    """Rates of one pool, in event time. Most pools are small: only classes that were judged take room.
 
     Args:
         horizon_ms: how far ahead P(asked) looks, scaled.
@@ -76,10 +85,9 @@ class ReturnRates:
         self._store = store
         self._cohorts: dict[int, CohortRecord] = {}
         self._noted_ms = 0
-        self._judged = [0.0] * _CLASSES
-        self._promised = [0.0] * _CLASSES
-        self._asked = [0.0] * _CLASSES
-        self._factors = [1.0] * _CLASSES
+        self._counted: dict[int, _Counted] = {}
+        self._factors: dict[int, float] = {}
+        self._least: dict[float, float] = {}
 
     def one(self, at_ms: int, decay: Decay) -> float:
         """The level that promises one request within the horizon."""
@@ -90,16 +98,15 @@ class ReturnRates:
         above = (node.level - self.one(at_ms, decay)) / LOG_2 - LEAST
         number = min(int(above * PER_OCTAVE), _OCTAVES - 1) if above > 0 else 0
         once = node.level < decay.mark(ONCE, node.last_ms)
-        return self._factors[number + _OCTAVES * ((not node.children) + 2 * once)]
+        return self._factors.get(number + _OCTAVES * ((not node.children) + 2 * once), 1.0)
 
     def least_octave(self, expected: float) -> float:
         """From which octave on a class may have prefixes of which so many requests are expected."""
-        least = math.inf
-        for number, factor in enumerate(self._factors):
-            octave, wanted = number % _OCTAVES, math.log2(expected / factor)
-            low = LEAST + octave / PER_OCTAVE if octave else -math.inf
-            if wanted < LEAST + (octave + 1) / PER_OCTAVE or octave == _OCTAVES - 1:
-                least = min(least, max(low, wanted))
+        least = self._least.get(expected)
+        if least is None:
+            least = self._least[expected] = min(
+                _least(number, expected / self._factors.get(number, 1.0)) for number in range(_CLASSES)
+            )
         return least
 
     def due(self, at_ms: int) -> bool:
@@ -108,7 +115,7 @@ class ReturnRates:
 
     def note(self, at_ms: int, nodes: Iterable[Node], decay: Decay) -> None:
         """Notes a few of each class, others each time; which ones depends on their keys alone."""
-        classes: list[list[Node]] = [[] for _ in range(_CLASSES)]
+        classes: defaultdict[int, list[Node]] = defaultdict(list)
         one = self.one(at_ms, decay)
         bar, per_level = one + LEAST * LOG_2, PER_OCTAVE / LOG_2
         once, per_ms = decay.mark(ONCE, 0), decay.per_ms
@@ -125,10 +132,10 @@ class ReturnRates:
                 classes[number].append(node)
         turn = at_ms // max(1, self._horizon_ms // COHORTS) % TURNS
         members = []
-        for number, found in enumerate(classes):
-            if some := _some(found, turn):
-                promise = math.fsum(-math.expm1(-math.exp(node.level - one)) for node in some) / len(some)
-                members.append((number, promise, tuple(node.key for node in some)))
+        for number, found in sorted(classes.items()):
+            some = _some(found, turn)
+            promise = math.fsum(-math.expm1(-math.exp(node.level - one)) for node in some) / len(some)
+            members.append((number, promise, tuple(node.key for node in some)))
         self._noted_ms = at_ms
         if members:
             self._cohorts[at_ms] = CohortRecord(1, at_ms, tuple(members))
@@ -147,12 +154,18 @@ class ReturnRates:
             for number, promise, keys in cohort.members:
                 # Of what was asked for since the horizon ended nobody knows whether it was within it as well.
                 lasts = [last_ms for last_ms in map(last_asked_ms, keys) if last_ms < end_ms]
-                self._judged[number] += len(lasts)
-                self._promised[number] += promise * len(lasts)
-                self._asked[number] += sum(last_ms >= cohort.at_ms for last_ms in lasts)
-                if self._judged[number] > MEMORY:
-                    for counted in (self._judged, self._promised, self._asked):
-                        counted[number] /= 2
+                if not lasts:
+                    continue
+                counted = self._counted.setdefault(number, _Counted())
+                counted.judged += len(lasts)
+                counted.promised += promise * len(lasts)
+                counted.asked += sum(last_ms >= cohort.at_ms for last_ms in lasts)
+                if counted.judged > MEMORY:
+                    counted.judged, counted.promised, counted.asked = (
+                        counted.judged / 2,
+                        counted.promised / 2,
+                        counted.asked / 2,
+                    )
             del self._cohorts[cohort.at_ms]
             self._store.remove(str(cohort.at_ms))
         if ripe:
@@ -174,19 +187,28 @@ class ReturnRates:
             return
         record = unpack(blob, RatesRecord)
         self._noted_ms = record.noted_ms
-        self._judged, self._promised, self._asked = list(record.judged), list(record.promised), list(record.asked)
+        self._counted = {number: _Counted(*counts) for number, *counts in record.counted}
         self._learn()
 
     def _learn(self) -> None:
-        for number, (judged, promised, asked) in enumerate(zip(self._judged, self._promised, self._asked, strict=True)):
-            if judged:
-                promise = promised / judged
-                found = (asked + PRIOR * promise) / (judged + PRIOR)
-                self._factors[number] = math.log1p(-min(found, CERTAIN)) / math.log1p(-min(promise, CERTAIN))
+        self._least.clear()
+        for number, counted in self._counted.items():
+            promise = counted.promised / counted.judged
+            found = (counted.asked + PRIOR * promise) / (counted.judged + PRIOR)
+            self._factors[number] = math.log1p(-min(found, CERTAIN)) / math.log1p(-min(promise, CERTAIN))
 
     def _write(self) -> None:
-        record = RatesRecord(1, self._noted_ms, tuple(self._judged), tuple(self._promised), tuple(self._asked))
-        self._store.put(_RATES, pack(record))
+        counted = [(number, each.judged, each.promised, each.asked) for number, each in sorted(self._counted.items())]
+        self._store.put(_RATES, pack(RatesRecord(1, self._noted_ms, tuple(counted))))
+
+
+def _least(number: int, expected: float) -> float:
+    """From which octave on a class may have prefixes that promise so much; infinite where it has none."""
+    octave, wanted = number % _OCTAVES, math.log2(expected)
+    low = LEAST + octave / PER_OCTAVE if octave else -math.inf
+    if wanted < LEAST + (octave + 1) / PER_OCTAVE or octave == _OCTAVES - 1:
+        return max(low, wanted)
+    return math.inf
 
 
 def _some(found: list[Node], turn: int) -> list[Node]:
