@@ -1,7 +1,11 @@
 """Bench `pipeline`: a topic full of requests through the job `warmup`, beside a job that only passes them on.
 
-Each round runs both, on the same broker and the same records. A rate is taken between the moments when 10 % and when
-95 % of the records were through the keyed operator, so that the start of a JVM does not count.
+Each round runs both, on the same broker and the same records, and the pass-through once more with what Stoker's job
+does to cost PyFlink less. A rate is taken between the moments when 10 % and when 95 % of the records were through the keyed
+operator, so that the start of a JVM does not count.
+
+Every operator has work: a tenth of the tenants has its sessions and managed prompts looked at, one request in a hundred
+is judged.
 """
 
 from __future__ import annotations
@@ -12,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.settings import JobSettings, WarmupSettings
-from schemas import Policy, ReplicaSample, StackFault, encode
-from schemas.topics import COMMANDS, POLICY, REQUESTS, TELEMETRY
+from schemas import Policy, ReplicaSample, RewardEvent, StackFault, encode
+from schemas.canonical import query_sha256
+from schemas.topics import COMMANDS, POLICY, REQUESTS, REWARDS, TELEMETRY
 from stoker.bench.baseline import passthrough
 from stoker.bench.figures import Figure, Report, at_least
 from stoker.bench.running_job import (
@@ -40,6 +45,10 @@ EMBEDS_PER_S = 1.0
 HOUR_MS = 3_600_000
 """Preloaded events are old: neither the embedder nor the planner may hold that against them."""
 FROM, TO = 0.10, 0.95
+WATCHED = frozenset(f"tenant-{number:02d}" for number in range(5, 50, 10))
+"""Tenants whose sessions and managed prompts are looked at."""
+REWARD_EVERY = 100
+"""Requests."""
 PAUSE_S = 1.0
 """Between two looks at the job's metrics: a page of them costs a core some 20 ms, and nothing else is looked at: what
 watches the job works on the same two cores."""
@@ -56,7 +65,7 @@ class Preload:
 
 
 def run(events: int = 100_000, rounds: int = ROUNDS) -> Report:
-    """Figures events_per_s, limit_ratio, event_bytes, embedded_share and commands.
+    """Figures events_per_s, limit_ratio, tuned_limit_ratio, event_bytes, embedded_share and commands.
 
     Args:
         events: preloaded; 500,000 for the figure that is published.
@@ -64,19 +73,21 @@ def run(events: int = 100_000, rounds: int = ROUNDS) -> Report:
     """
     report = Report("pipeline")
     with bench_stack() as stack:
-        settings = job_settings(stack, "bench-", WarmupSettings(embed_stale_ms=HOUR_MS))
+        warmup = WarmupSettings(embed_stale_ms=HOUR_MS, pattern_scopes=WATCHED, prompt_scopes=WATCHED)
+        settings = job_settings(stack, "bench-", warmup)
         create_topics(stack.kafka.bootstrap, "bench-", topics=(passthrough.OUT,))
         preload = fill(settings, events)
-        rates: list[float] = []
-        limits: list[float] = []
+        rates, limits, tuned = [], [], []
         outputs: dict[str, int] = {}
         for turn in range(rounds):
-            limits.append(_passthrough(stack, settings, preload, turn))
+            limits.append(_passthrough(stack, settings, preload, f"passthrough-{turn}"))
+            tuned.append(_passthrough(stack, settings, preload, f"tuned-{turn}", "--tuned"))
             rate, outputs = _warmup(stack, settings, preload, turn)
             rates.append(rate)
     rate, limit = statistics.median(rates), statistics.median(limits)
     report.add(Figure("events_per_s", rate, "events/s", goal=at_least(20_000)))
     report.add(Figure("limit_ratio", rate, "events/s", baseline=limit, goal=at_least(0.6, of="ratio")))
+    report.add(Figure("tuned_limit_ratio", rate, "events/s", baseline=statistics.median(tuned)))
     report.add(Figure("event_bytes", preload.bytes / preload.events, "bytes"))
     report.add(Figure("embedded_share", outputs["embedded"] / events))
     report.add(Figure("commands", outputs["commands"], "commands"))
@@ -97,9 +108,17 @@ def fill(settings: JobSettings, events: int) -> Preload:
     workload, total = Workload(), 0
     for index in range(events):
         at_ms = start_ms + index * 1000 // EVENTS_PER_S
-        record = workload.record(at_ms)
+        event = workload.event(at_ms)
+        record = encode(event)
         total += len(record)
         producer.produce(topic(settings, REQUESTS), record, timestamp=at_ms)
+        if index % REWARD_EVERY == 0:
+            reward = RewardEvent(
+                event_id=f"reward-{index}", occurred_at_ms=at_ms, tenant=event.tenant,
+                query_sha256=query_sha256(event.query or ""), reward=index // REWARD_EVERY % 10 / 9,
+                source="reward_model", reward_model_version="1",
+            )  # fmt: skip
+            producer.produce(topic(settings, REWARDS), encode(reward), timestamp=at_ms)
         if index % EVENTS_PER_S == 0:
             for replica in ("r0", "r1"):
                 sample = ReplicaSample(replica=replica, pool="gpu", incarnation="1", sampled_at_ms=at_ms, state="ready")
@@ -134,8 +153,8 @@ def _rate(gauge: Gauge, events: int) -> float:
     return (last - first) / (end_s - start_s)
 
 
-def _passthrough(stack: Stack, settings: JobSettings, preload: Preload, turn: int) -> float:
-    with running(stack, f"passthrough-{turn}", Path(passthrough.__file__), settings, 1) as app:
+def _passthrough(stack: Stack, settings: JobSettings, preload: Preload, name: str, *flags: str) -> float:
+    with running(stack, name, Path(passthrough.__file__), settings, 1, flags) as app:
         return _rate(Gauge(app, "count"), preload.events)
 
 

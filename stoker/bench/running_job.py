@@ -16,7 +16,7 @@ import httpx
 from connectors.settings import EncoderSettings, KafkaSettings, RedisSettings
 from jobs.settings import JobSettings, ScopeSettings, WarmupSettings
 from schemas.errors import BrokenConfiguration, StackFault
-from schemas.topics import TOPICS, Topic
+from schemas.topics import TOPICS, Topic, at_time_scale
 from stoker.stack import ports
 from stoker.stack.flink import FlinkApplication, start_application
 from stoker.stack.flink_config import FlinkConfig
@@ -41,7 +41,7 @@ def job_settings(
     stack: Stack, prefix: str, warmup: WarmupSettings | None = None, time_scale: float = 1.0
 ) -> JobSettings:
     """Settings of a job on this stack: topics with a prefix of their own, made here; every tenant a scope."""
-    create_topics(stack.kafka.bootstrap, prefix, topics=TOPICS)
+    create_topics(stack.kafka.bootstrap, prefix, topics=at_time_scale(TOPICS, time_scale))
     return JobSettings(
         kafka=KafkaSettings(bootstrap=stack.kafka.bootstrap, topic_prefix=prefix, group_prefix=f"{prefix}stoker"),
         redis=RedisSettings(url=stack.redis.url),
@@ -92,15 +92,15 @@ def stack_redis(stack: Stack) -> Iterator[Any]:
 
 @contextmanager
 def running(
-    stack: Stack, name: str, script: Path, settings: JobSettings, parallelism: int
+    stack: Stack, name: str, script: Path, settings: JobSettings, parallelism: int, flags: Sequence[str] = ()
 ) -> Iterator[FlinkApplication]:
-    """A job in application mode, ended afterwards."""
+    """A job in application mode, ended afterwards. Flags are the script's own."""
     config = stack.state.data(f"bench-{name}") / "settings.json"
     config.write_text(settings.to_json())
     app = start_application(
         name,
         script,
-        ["--config", str(config)],
+        ["--config", str(config), *flags],
         state=stack.state,
         parallelism=parallelism,
         config=FlinkConfig(checkpoint_interval_ms=settings.warmup.checkpoint_ms),
