@@ -1,8 +1,8 @@
 """Bench `pipeline`: a topic full of requests through the job `warmup`, beside a job that only passes them on.
 
 Each round runs both, on the same broker and the same records, and the pass-through once more with what Stoker's job
-does to cost PyFlink less. A rate is taken between the moments when 10 % and when 95 % of the records were through the keyed
-operator, so that the start of a JVM does not count.
+does to cost PyFlink less. A rate is taken between the moments when 10 % and when 95 % of the records were through the
+keyed operator, so that the start of a JVM does not count.
 
 Every operator has work: a tenth of the tenants has its sessions and managed prompts looked at, one request in a hundred
 is judged.

@@ -20,6 +20,7 @@ import msgspec
 from analytics.policy import BudgetPolicy, PolicyBook, PolicyDefaults
 from analytics.prefix_config import PrefixConfig
 from connectors.encoders.fake import FakeEncoder
+from jobs.interpreter import settle_in
 from jobs.settings import JobSettings, ScopeSettings, WarmupSettings
 from schemas import ReplicaSample, RequestEvent, Segment, encode
 from stoker.local_job import LocalJob
@@ -205,4 +206,5 @@ def resident_bytes() -> int:
 
 
 if __name__ == "__main__":
+    settle_in()
     sys.stdout.buffer.write(msgspec.json.encode(play(msgspec.json.decode(sys.argv[1], type=Size))))

@@ -1,7 +1,7 @@
 """Baseline of bench `pipeline`: a job that reads requests, counts per key in one small state, and writes them on.
 
-It is what Flink and PyFlink cost by themselves on this machine: nothing of Stoker's decisions runs in it. With `--tuned` it
-does what Stoker's job does to cost PyFlink less: records bring their key along, threads share a core.
+It is what Flink and PyFlink cost by themselves on this machine: nothing of Stoker's decisions runs in it. With
+`--tuned` it does what Stoker's job does to cost PyFlink less: records bring their key along, threads share a core.
 """
 
 from __future__ import annotations
