@@ -8,7 +8,7 @@ event time. Without an encoder nothing is embedded, and so nothing is clustered.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,7 @@ from analytics.prompt_usage import Prompted, PromptUsage
 from analytics.scope_clusters import ScopeClusters
 from analytics.scope_focus import ScopeFocus
 from analytics.sessions import Session
-from analytics.stores import MemoryLogStore, MemoryMapStore
+from analytics.stores import MapStore, MemoryLogStore, MemoryMapStore
 from analytics.turns import Turn
 from connectors.encoders.base import Encoder
 from jobs.settings import JobSettings
@@ -37,6 +37,13 @@ DEMAND, PREFIX, FOCUS, CLUSTER, SESSION, PROMPTS, PLAN = range(7)
 OPERATORS = ("demand", "prefix", "focus", "cluster", "session", "prompts", "plan")
 _Place = tuple[int, str]
 """An operator and one of its keys."""
+_KINDS: dict[int, Callable[[Any, MapStore], Any]] = {
+    PREFIX: PrefixTree,
+    FOCUS: ScopeFocus,
+    CLUSTER: ScopeClusters,
+    SESSION: Session,
+    PROMPTS: PromptUsage,
+}
 _FOR_PLAN = frozenset(
     {
         Tag.PARTIAL,
@@ -84,8 +91,18 @@ class LocalJob:
         self._behind_ms = settings.timing.out_of_orderness_ms
         self._ingest = Ingest(self._settings.ingest())
         self._embedder = None if encoder is None else _embedder(self._settings, encoder)
+        self._configs: dict[int, Any] = {
+            DEMAND: self._settings.demand(),
+            PREFIX: self._settings.prefixes(),
+            FOCUS: self._settings.focus(),
+            CLUSTER: self._settings.clusters(),
+            SESSION: self._settings.sessions(),
+            PROMPTS: self._settings.prompts(),
+            PLAN: self._settings.planning(),
+        }
         self._live: dict[_Place, Any] = {}
-        self._stores: dict[_Place, MemoryLogStore | MemoryMapStore] = {}
+        self._logs: dict[str, MemoryLogStore] = {}
+        self._stores: dict[_Place, MemoryMapStore] = {}
         self._due_ms: dict[_Place, int] = {}
         self._timers: list[tuple[int, _Place]] = []
         self._touched: set[_Place] = set()
@@ -100,12 +117,13 @@ class LocalJob:
     def state_bytes(self) -> dict[str, int]:
         """Keys and values that the stores of each operator hold, by its name."""
         held = dict.fromkeys(OPERATORS, 0)
+        held[OPERATORS[DEMAND]] = sum(log.size_bytes for log in self._logs.values())
         for (operator, _), store in self._stores.items():
             held[OPERATORS[operator]] += store.size_bytes
         return held
 
     def on_record(self, value: bytes, at_ms: int) -> None:
-        """One record of any of the job's topics. Times must not go back."""
+        """One record of any of the job's topics, at its record time. Event time follows the newest."""
         self.advance(at_ms)
         read = self._ingest.on_record(value, at_ms)
         if read.dead is not None:
@@ -150,9 +168,9 @@ class LocalJob:
             self._route(live.on_timer(at_ms, at_ms, self._policy))
         else:
             self._route(live.on_timer(at_ms) or ())
-        if live.next_timer_ms is None:  # nothing is to come: what it has left in its store brings it back
+        if live.next_timer_ms is None and operator != DEMAND:  # nothing is to come, and its store would bring it back
             del self._live[operator, key]
-            if not self._stores[operator, key].size_bytes:
+            if not self._stores[operator, key].records:
                 del self._stores[operator, key]
 
     def _route(self, envelopes: Iterable[bytes]) -> None:
@@ -191,7 +209,7 @@ class LocalJob:
             self._operator(CLUSTER, told.scope).on_vector(told)
 
     def _operator(self, operator: int, key: str) -> Any:
-        """The live object of an operator's key; a new one over an empty store at its first envelope."""
+        """The live object of an operator's key; one that is not alive comes back from its store."""
         place = operator, key
         self._touched.add(place)
         live = self._live.get(place)
@@ -200,23 +218,11 @@ class LocalJob:
         return live
 
     def _new(self, operator: int, key: str) -> Any:
-        settings = self._settings
+        config: Any = self._configs[operator]
         if operator == DEMAND:
-            config = settings.demand()
-            log = self._stores[operator, key] = MemoryLogStore(config.logs)
-            return Demand(config, int(key), log)
-        store = self._stores[operator, key] = MemoryMapStore()
-        if operator == PREFIX:
-            return PrefixTree(settings.prefixes(), store)
-        if operator == FOCUS:
-            return ScopeFocus(settings.focus(), store)
-        if operator == CLUSTER:
-            return ScopeClusters(settings.clusters(), store)
-        if operator == SESSION:
-            return Session(settings.sessions(), store)
-        if operator == PROMPTS:
-            return PromptUsage(settings.prompts(), store)
-        return planner_of(settings.planning(), key, store)
+            return Demand(config, int(key), self._logs.setdefault(key, MemoryLogStore(config.logs)))
+        store = self._stores.setdefault((operator, key), MemoryMapStore())
+        return planner_of(config, key, store) if operator == PLAN else _KINDS[operator](config, store)
 
 
 def _embedder(settings: JobSettings, encoder: Encoder) -> Any:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 import msgspec
+import pytest
 
 from analytics.policy import PolicyBook
 from connectors.encoders.fake import FakeEncoder
-from jobs.settings import JobSettings
-from schemas import ReplicaSample, encode
-from stoker.local_job import LocalJob
+from jobs.settings import JobSettings, WarmupSettings
+from schemas import ReplicaSample, RequestEvent, encode
+from schemas.topics import REQUESTS, at_time_scale
+from stoker.local_job import PREFIX, LocalJob
 from stoker.replay.generated import GeneratedConfig, generated
 from stoker.replay.offline import OfflineConfig, offline
 from stoker.replay.turns import until
@@ -71,3 +73,61 @@ def test_what_cannot_be_read_becomes_a_dead_letter() -> None:
     job.on_record(b"{", START_MS)
     assert len(job.topics.dead_letters) == 1
     assert job.accounting["dead"] == 1
+
+
+def late_beside_a_hostile_producer(settings: JobSettings, ahead_ms: int) -> tuple[int, int]:
+    """Events of others that are late, and all of theirs, when one producer's stamps are ahead of the clock.
+
+    Theirs are up to 4 s old (at time scale 1). Here one stream has both, and its newest record moves event time; in
+    Flink the slowest partition does, so that nothing can be harder than this.
+    """
+    job, oldest_ms = LocalJob(settings, PolicyBook()), round(4_000 / settings.time_scale)
+    sent = 0
+
+    def send(name: str, at_ms: int) -> None:
+        event = RequestEvent(
+            event_id=name, request_id=name, phase="started", occurred_at_ms=at_ms, tenant="t", user="u", pool="gpu",
+            model="m", query=name,
+        )  # fmt: skip
+        job.on_record(encode(event), at_ms)
+
+    for now_ms in range(START_MS, START_MS + 4 * settings.demand().pane_ms, max(1, settings.demand().pane_ms // 97)):
+        send(f"hostile {now_ms}", now_ms + ahead_ms)
+        for age_ms in (oldest_ms, oldest_ms // 2, 0):
+            send(f"honest {now_ms} {age_ms}", now_ms - age_ms)
+            sent += 1
+    account = job.accounting
+    assert account["counted"] + account["late"] == sent * 4 // 3
+    return account["late"], sent
+
+
+@pytest.mark.parametrize("time_scale", [1.0, 6.0, 60.0])
+def test_a_hostile_producer_with_future_stamps_makes_nobody_elses_event_late(time_scale: float) -> None:
+    [requests] = at_time_scale([REQUESTS], time_scale)
+    ahead_ms = int(requests.config()["message.timestamp.after.max.ms"]) - round(100 / time_scale)
+    assert late_beside_a_hostile_producer(JobSettings(time_scale=time_scale), ahead_ms)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "ahead_ms"),
+    [
+        (JobSettings(warmup=WarmupSettings(lateness_ms=10_000)), 29_900),
+        (JobSettings(), 49_900),
+        (JobSettings(time_scale=6.0), 29_900),
+    ],
+    ids=["less is forgiven", "the broker takes more", "event time is faster and the broker's bound is not"],
+)
+def test_stamps_further_ahead_than_lateness_forgives_do_make_others_late(settings: JobSettings, ahead_ms: int) -> None:
+    late, sent = late_beside_a_hostile_producer(settings, ahead_ms)
+    assert 0 < late <= sent
+
+
+def test_what_was_let_go_comes_back_from_its_store() -> None:
+    job, _ = played()
+    held = job.state_bytes()
+    assert held["demand"] > 0
+    assert held["prefix"] > 0
+    job.advance(START_MS + 4 * 3_600_000)
+    assert job.state_bytes()["focus"] == 0  # blank scopes leave nothing
+    assert job.state_bytes()["prefix"] > 0
+    assert job._operator(PREFIX, "default").nodes > 0
