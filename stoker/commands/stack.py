@@ -46,6 +46,9 @@ def up(
     events_port: Annotated[int, typer.Option(min=1, max=65_000, help="KV events of r0; r1 two further.")] = 5600,
     engine_flags: Annotated[str, typer.Option(help="Further flags of the simulators, quoted together.")] = "",
     topic_prefix: Annotated[str, typer.Option(help="Put before every topic, such as `staging.`")] = "",
+    time_scale: Annotated[
+        float, typer.Option(min=1, max=1_000, help="How much faster than the calendar what runs on it will be.")
+    ] = 1.0,
     flink_session: Annotated[bool, typer.Option(help="Also a Flink session cluster for plain `flink run`.")] = False,
     flink_slots: Annotated[int, typer.Option(min=1, max=64, help="TaskManagers of the session cluster.")] = 2,
     flink_port: Annotated[int, typer.Option(min=1, max=65_535, help="REST of the session cluster.")] = 8081,
@@ -68,6 +71,7 @@ def up(
         ),
         session=SessionConfig(flink_slots, FlinkConfig(flink_port, flink_rpc_port)) if flink_session else None,
         topic_prefix=topic_prefix,
+        time_scale=time_scale,
     )
     stack = Stack(state, config)
     interruptible(stack.up)

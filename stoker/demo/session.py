@@ -50,7 +50,8 @@ class Session:
         self.state = StateFolder.at(config.root / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
         (self.state.root / _OWNER).write_text(json.dumps([os.getpid(), start_ticks(os.getpid())]))
         replicas = config.profile.replicas
-        self.stack = Stack(self.state, StackConfig.on_free_ports(replicas, config.engine_flags))
+        stack = StackConfig.on_free_ports(replicas, config.engine_flags, time_scale=config.time_scale)
+        self.stack = Stack(self.state, stack)
         self.executor = Process("executor", self.state)
         self.admin_port = ports.free_port()
         self.job: FlinkApplication | None = None

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from schemas.errors import BrokenConfiguration
+from schemas.topics import TOPICS, Topic, at_time_scale
 from stoker.stack import flink, ports
 from stoker.stack.engines import Engine, EngineConfig
 from stoker.stack.flink_config import FlinkConfig
@@ -33,6 +34,7 @@ class StackConfig:
         engines: simulated replicas.
         session: a Flink session cluster, if wanted.
         topic_prefix: put before every topic.
+        time_scale: how much faster than the calendar its job, executor and replay run.
     """
 
     kafka: KafkaConfig = field(default_factory=KafkaConfig)
@@ -40,9 +42,12 @@ class StackConfig:
     engines: tuple[EngineConfig, ...] = ()
     session: SessionConfig | None = None
     topic_prefix: str = ""
+    time_scale: float = 1.0
 
     @classmethod
-    def on_free_ports(cls, engines: int = 0, engine_flags: tuple[str, ...] = (), session: bool = False) -> StackConfig:
+    def on_free_ports(
+        cls, engines: int = 0, engine_flags: tuple[str, ...] = (), session: bool = False, time_scale: float = 1.0
+    ) -> StackConfig:
         """A stack for a test: free ports everywhere, replicas r0, r1, ... with KV events."""
         taken = ports.free_ports(5 + engines)
         replicas = tuple(
@@ -54,6 +59,7 @@ class StackConfig:
             redis=RedisConfig(taken[2]),
             engines=replicas,
             session=SessionConfig(1, FlinkConfig(taken[3], taken[4])) if session else None,
+            time_scale=time_scale,
         )
 
 
@@ -120,7 +126,7 @@ class Stack:
             engine.launch()
         self.redis.start()
         self.kafka.start()
-        create_topics(self.kafka.bootstrap, self.config.topic_prefix)
+        create_topics(self.kafka.bootstrap, self.config.topic_prefix, self.topics)
         for engine in self.engines:
             engine.start()
         if self.session is not None:
@@ -168,6 +174,11 @@ class Stack:
         return bool(marked(self.state))
 
     @property
+    def topics(self) -> tuple[Topic, ...]:
+        """What `up` makes on the broker where it is missing."""
+        return at_time_scale(TOPICS, self.config.time_scale)
+
+    @property
     def settings_file(self) -> Path:
         """A `stoker.toml` with the endpoints of this stack, written by `up`."""
         return self.state.root / "stoker.toml"
@@ -179,6 +190,7 @@ class Stack:
             for engine in self.config.engines
         ]
         return {
+            "STOKER_TIME_SCALE": str(self.config.time_scale),
             "STOKER_KAFKA__BOOTSTRAP": self.kafka.bootstrap,
             "STOKER_KAFKA__TOPIC_PREFIX": self.config.topic_prefix,
             "STOKER_REDIS__URL": self.redis.url,
@@ -206,7 +218,8 @@ class Stack:
     def _write(self) -> None:
         self._memory.write_bytes(msgspec.json.encode(self.config))
         self._remembered = self.config
-        lines = ["# Written by `stoker stack up`: the endpoints of this stack.", "[kafka]"]
+        lines = ["# Written by `stoker stack up`: the endpoints of this stack."]
+        lines += [f"time_scale = {self.config.time_scale}", "", "[kafka]"]
         lines += [f'bootstrap = "{self.kafka.bootstrap}"', f'topic_prefix = "{self.config.topic_prefix}"']
         lines += ["", "[redis]", f'url = "{self.redis.url}"']
         for engine in self.config.engines:

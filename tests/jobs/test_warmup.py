@@ -119,6 +119,7 @@ def test_a_thousand_warm_ups_change_no_window_total(deployment: Deployment) -> N
 
 
 def test_a_hostile_producer_with_future_stamps_makes_nobody_elses_event_late(deployment: Deployment) -> None:
+    """On every partition of a real broker. By what margin, at production's figures: tests/stoker/test_local_job.py."""
     deployment.at(1)
     honest, hostile = Workload(WorkloadConfig(seed=seed())), Workload(WorkloadConfig(seed=seed()))
     before = deployment.settle()
