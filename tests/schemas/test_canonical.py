@@ -11,13 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import canonical as c
+from schemas.announcement import announcement_id
 
 ROOT = c.root_hash("llama-3-8b", None, "chatml-3", "")
 SYSTEM = c.segment_hash(ROOT, "system", "You are the support desk.")
-COMMAND = c.command_id("acme", "gpu-a", c.prefix_key(SYSTEM), "warm", "1", c.bucket(1_795_994_873_000, 60_000), 0)
+INTERVAL = c.bucket(1_795_994_873_000, 60_000)
+COMMAND = c.command_id("acme", "gpu-a", c.prefix_key(SYSTEM), "warm", "1", INTERVAL, 0)
+UNIT = ("unit-1", "salt", "2026-11-30")
+DRAWN = c.h64(*UNIT) / 2**64
 
 WORKED = {
     "h128('a', 'b')": (c.h128("a", "b"), "59b271ae1bbcb1d31d41929817f4b16f"),
+    "h64('a', 'b')": (str(c.h64("a", "b")), "6463353407833682387"),
+    "h64 of a unit in a period": (f"{DRAWN:.6f}", "0.093350"),
+    "arm": (
+        f"{c.arm(*UNIT, 0.1)} at a share of 0.1, {c.arm(*UNIT, 0.09)} at 0.09",
+        "hold at a share of 0.1, warm at 0.09",
+    ),
     "query_sha256": (c.query_sha256("  Where is\n my   card? "), "12a8471ab6c6aa8075b57f76e11609a8"),
     "root_hash": (ROOT, "f5f47da3339958c51becf461ac41762c"),
     "segment_hash of a message": (SYSTEM, "e5bfe12f690112db0ca2ce2e1eab3b9f"),
@@ -25,10 +35,15 @@ WORKED = {
         c.segment_hash(ROOT, "block", c.token_block_content([1, 2, 3])),
         "212ea3a1e4dd1d0f325f63bf067c0e43",
     ),
+    "bucket": (str(INTERVAL), "29933247"),
     "command_id": (COMMAND, "11c73f6aa48a5eef690c6c756faba2ef"),
     "outcome_id": (c.outcome_id(COMMAND, "r0"), "e4afcf26886d2b20bcd13f871e126ff5"),
     "cancel_key": (c.cancel_key([COMMAND]), "cancel:2743967def4e4c02bc605ae37218a26c"),
     "dead_id": (c.dead_id("llm.requests", b"not json", 1_795_994_873_000), "c1998e6be7b857cd9daa947ec396c6d6"),
+    "announcement_id": (
+        announcement_id("acme", "gpu-a", "prompt", "support", "8", 1_795_994_933_000),
+        "80cbdb9815daa728f0a20692fc92088a",
+    ),
 }
 
 
