@@ -3,7 +3,7 @@
 An announcement is kept under its id, so that telling it twice is telling it once. Its commands go out on the fast lane
 between its lead and its effect; what could not be paid or failed is tried again until shortly after, and a value is
 fetched again after half of its life. From its effect on, a change of model, tokenizer or template ends what was
-rendered with the old one: such prefixes are not offered any more.
+rendered with the old one (`endings`): such prefixes are not offered any more.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from analytics.commands import Draft
 from analytics.copies import spread
+from analytics.endings import ended_before
 from analytics.envelopes import Root
 from analytics.memory import TargetMemory
 from analytics.plan_config import PlanConfig
@@ -100,19 +101,14 @@ class AnnouncedPlanner:
             if at_ms > message.at_ms + self._config.scaled(keep_ms):
                 self._drop(name)
 
-    def ended(self, scope: str, root: Root, at_ms: int) -> bool:
-        """Whether a change has ended the model or the template that a prefix was rendered with."""
-        return any(
-            message.scope == scope
-            and message.at_ms <= at_ms
-            and message.replaces is not None
-            and (root.template_sha if message.kind == "template" else root.model) == message.replaces
-            for message in self._ending()
-        )
+    def ended_before(self, scope: str, root: Root, at_ms: int) -> int:
+        """What was asked for with a root before which event time a change has ended; 0 where none has."""
+        changes = (message for message in self._ending() if message.scope == scope and message.at_ms <= at_ms)
+        return ended_before(changes, root.model, root.template_sha)
 
     def replaced(self, at_ms: int) -> list[Announcement]:
-        """Changes in effect that end answers of an older model or template, the oldest first."""
-        found = [message for message in self._ending() if message.at_ms <= at_ms and message.replaces is not None]
+        """Changes in effect that end answers of an older model, tokenizer or template, the oldest first."""
+        found = [message for message in self._ending() if message.at_ms <= at_ms]
         return sorted(found, key=lambda message: (message.at_ms, message.announcement_id))
 
     def ttl_ms(self, scope: str, target_key: str) -> int:
@@ -226,10 +222,11 @@ class AnnouncedPlanner:
                         yield Wanted(due_ms, name, value, "warm", name, 0, wave.in_flight)
             return
         due_ms = message.at_ms - self._config.scaled(schedule.prefix_lead_ms)
-        if message.kind in ("model", "tokenizer") and message.strategy in (None, "full_model"):
+        served = message.name if message.kind == "model" and message.model is None else message.model
+        if message.kind in ("model", "tokenizer") and served is not None:
             # A probe before the effect would warm the old model: it goes out when the new one answers.
             for replica in ready.names:
-                model = Model(model=message.model or message.name, replica=replica)
+                model = Model(model=served, replica=replica)
                 yield Wanted(message.at_ms, model_key(replica), model, "probe", model_key(replica), 1, 0)
         segments = _shared(message)
         if segments and message.model is not None:

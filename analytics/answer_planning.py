@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from analytics.commands import Draft, Offer
 from analytics.embedding_planning import EmbeddingPlanner
+from analytics.endings import ended_before
 from analytics.envelopes import Answered
 from analytics.known_answers import AnswerRecord, KnownAnswer
 from analytics.memory import TargetMemory
@@ -104,7 +105,7 @@ class AnswerPlanner:
         for change in changes:
             for record in list(self._known.get(change.scope, {}).values()):
                 held = record.answers if record.served is None else {*record.answers, record.served}
-                gone = tuple(each for each in held if _ended(each, change))
+                gone = tuple(each for each in held if each.at_ms < ended_before((change,), each.model, each.template))
                 if gone:
                     self._end(record, gone, TRIGGER_REPLACED)
 
@@ -366,8 +367,3 @@ class AnswerPlanner:
         if not self._known[scope]:
             del self._known[scope]
         self._store.remove(path(scope, query))
-
-
-def _ended(answer: KnownAnswer, change: Announcement) -> bool:
-    """Whether a change has ended the model or the template that an answer was made with."""
-    return change.replaces == (answer.template if change.kind == "template" else answer.model)

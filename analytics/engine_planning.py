@@ -16,6 +16,7 @@ from analytics.planning import Planner
 from analytics.policy import PolicyBook
 from analytics.policy_sections import PlanPolicy
 from analytics.pools import envelope_key
+from analytics.prefix_look import Ended
 from analytics.prefix_planning import PrefixPlanner
 from analytics.prefix_state import state_of
 from analytics.prompt_planning import PromptPlanner
@@ -79,6 +80,11 @@ class EnginePlanner(Planner):
     def _life_ms(self, policy: PolicyBook) -> int:
         return policy.plan(EVERY_SCOPE).prefix_life_ms
 
+    @property
+    def _ended(self) -> Ended | None:
+        """What announced changes have ended, where there are any."""
+        return self._announced.ended_before if self._announced else None
+
     # What it hears
 
     def _on_own(self, envelope: bytes, watermark_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:
@@ -122,7 +128,7 @@ class EnginePlanner(Planner):
             return []
         at_ms = self._clock.not_before_tick(message.observed_at_ms)
         ready = self._fleet.ready(at_ms)
-        draft = self._prefixes.rewarm(scope, message.target_key, replica, at_ms, ready, policy)
+        draft = self._prefixes.rewarm(scope, message.target_key, replica, at_ms, ready, policy, self._ended)
         if draft is None:
             return []
         return self._fast(draft, at_ms, LOST_PRIORITY, self._allowance(scope, ready, policy), policy)
@@ -188,7 +194,7 @@ class EnginePlanner(Planner):
             ready,
             policy,
             lambda scope: self._issuer.solvent_ms(scope, self._allowance(scope, ready, policy), at_ms),
-            self._announced.ended if self._announced else None,
+            self._ended,
         )
         out: list[bytes] = []
         own: dict[str, float] = {}

@@ -21,7 +21,8 @@ from analytics.worth import p_absent, p_absent_prior
 from schemas.canonical import bucket
 from schemas.warmup_command import QOS_RANK
 
-Ended = Callable[[str, Root, int], bool]
+Ended = Callable[[str, Root, int], int]
+"""Of a scope, a root and a time: what was asked for before which event time is over; 0 where nothing is."""
 Floats = npt.NDArray[np.float64]
 Times = npt.NDArray[np.int64]
 
@@ -39,7 +40,7 @@ class Hot(Struct, frozen=True, gc=False):
 
 
 class Columns(NamedTuple):
-    """The hot prefixes of a scope, side by side: key, root, rate a second, chance of being asked for, tokens.
+    """The hot prefixes of a scope, side by side: key, root, rate a second, chance of being asked for, tokens, last use.
 
     `free_ms` notes when what is remembered of each lets it be commanded: a time, `FREE_MS` or `UNKNOWN_MS`. A note
     holds until its time comes, something else is remembered, or replicas or policy change.
@@ -50,6 +51,7 @@ class Columns(NamedTuple):
     rates: Floats
     p_asked: Floats
     tokens: Floats
+    last_ms: Times
     free_ms: Times
 
     @classmethod
@@ -62,6 +64,7 @@ class Columns(NamedTuple):
             np.array([each.rate_per_s for each in candidates], dtype=np.float64),
             np.array([each.p_asked for each in candidates], dtype=np.float64),
             np.array([each.tokens for each in hot.values()], dtype=np.float64),
+            np.array([each.last_ms for each in candidates], dtype=np.int64),
             np.full(len(hot), FREE_MS, dtype=np.int64),
         )
 

@@ -125,7 +125,7 @@ class PrefixPlanner:
 
         Args:
             solvent_ms: when a scope can pay anything at all: one in debt is not looked at before.
-            ended: whether a change has ended what a scope's prefixes with some root were rendered with.
+            ended: what of a scope's prefixes with some root a change has ended.
         """
         self._refresh(ready, policy)
         looks: list[Look] = []
@@ -139,7 +139,7 @@ class PrefixPlanner:
                 self._wake_ms[scope] = wake_ms
                 continue
             roots = self._hot.roots(scope) if ended else NO_ROOTS
-            over = frozenset([root for root in roots if ended(scope, root, at_ms)]) if ended else NO_ROOTS
+            over = {root: before_ms for root in roots if ended and (before_ms := ended(scope, root, at_ms))}
             looks.append(Look(scope, columns, self._terms(plan, at_ms, terms), over))
         return Ranking(looks, self._now(at_ms, ready, policy), self._memory)
 
@@ -176,11 +176,22 @@ class PrefixPlanner:
         """An offer in full."""
         return self._draft(offer, at_ms, ready, TRIGGER_HOT, policy)
 
-    def rewarm(self, scope: str, key: str, replica: str, at_ms: int, ready: Ready, policy: PolicyBook) -> Draft | None:
-        """A draft for a hot prefix that one replica has just lost; None where it is not hot, not ready, or too soon."""
+    def rewarm(
+        self,
+        scope: str,
+        key: str,
+        replica: str,
+        at_ms: int,
+        ready: Ready,
+        policy: PolicyBook,
+        ended: Ended | None = None,
+    ) -> Draft | None:
+        """A draft for a hot prefix that one replica has just lost; None where it is not hot, over, or too soon."""
         plan = policy.plan(scope)
         hot = self._hot.get(scope, key)
         if hot is None or hot.tokens < ready.block_tokens:
+            return None
+        if ended and hot.candidate.last_ms < ended(scope, hot.root, at_ms):
             return None
         if not plan.rewarm or not plan.prefixes or policy.frozen(scope) or replica not in ready.names:
             return None

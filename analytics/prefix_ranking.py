@@ -10,8 +10,8 @@ earlier look has found live or resident is left out until its time has come.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 import numpy as np
@@ -37,7 +37,7 @@ class Look:
     """What the look at a scope finds, as far as it goes.
 
     Attributes:
-        ended: roots whose prefixes a change has ended.
+        ended: of roots that a change concerns, before when their prefixes must have been asked for last to be over.
         offered: whether any was found to be worth one now.
         lapse_ms: when one that was looked at, now or earlier, may come free, or what is known of a replica ends.
     """
@@ -45,7 +45,7 @@ class Look:
     scope: str
     columns: Columns
     terms: Terms
-    ended: frozenset[Root] = frozenset()
+    ended: Mapping[Root, int] = field(default_factory=dict)
     offered: bool = False
     lapse_ms: int = NEVER_MS
 
@@ -122,7 +122,8 @@ class Ranking:
             look.lapse_ms = lapse_ms
         for start, look in zip(self._starts, looks, strict=False):
             if look.ended:
-                over = np.array([root in look.ended for root in look.columns.roots], dtype=bool)
+                before_ms = np.array([look.ended.get(root, 0) for root in look.columns.roots], dtype=np.int64)
+                over = look.columns.last_ms < before_ms
                 worth[start : start + len(over)] &= ~over
         self._worth = np.flatnonzero(worth)
 

@@ -23,10 +23,12 @@ class Announcement(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
         kind: `prompt` a new managed prompt; `model`, `tokenizer`, `template` invalidate what was rendered with the old
             one; `adapter` a new version; `event` a time at which the named keys will be asked for.
         pool: the GPU pool that it concerns; for an event the Redis pool.
-        name, version: of what changes. `replaces` is the version that ends, where there is one.
+        name, version: of what changes. `replaces` is what ends, where something does: the old model, template or
+            version. Where that is the name of the new one too, only what was asked for before it took effect ends.
         at_ms: when it takes effect.
         segments, render: of a prompt: what its requests will begin with.
-        model: the model that it is for; of a model change the new one.
+        model: the model that it is for; of a model change the new one, of a tokenizer the one that it belongs to, of a
+            template the only one that it is for.
         rank, alpha, dropout, target_modules, sha256, source: of an adapter, as in the target.
         keys, loader, ttl_ms: of an event: business values to have ready, most wanted first.
         tags: of a managed prompt, for people.

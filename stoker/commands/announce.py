@@ -115,18 +115,32 @@ def model(
     pool: Pool,
     version: Version = "1",
     replaces: Replaces = None,
-    kind: Annotated[str, typer.Option(help="What of it changes: model, tokenizer or template.")] = "model",
+    kind: Annotated[str, typer.Option(help="What changes: model, tokenizer or template.")] = "model",
+    of_model: Annotated[
+        str | None, typer.Option("--model", help="Model whose tokenizer it is, or the only one whose template it is.")
+    ] = None,
     at: At = "now",
     withdraw: Withdraw = False,
     config: Config = None,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """A new model, tokenizer or template: what the old one rendered is not warmed any more, stale answers go."""
+    """A new model, tokenizer or template: what the old one rendered is not warmed any more, stale answers go.
+
+    A model or tokenizer is probed. Where it takes effect under the model's name of before (NAME equal to --replaces, or
+    a tokenizer), what is asked for afterwards is warmed again. The prefixes of a new template are warmed once they are
+    asked for, or before if `announce prompt` tells them.
+    """
     from schemas import BrokenConfiguration
 
     if kind not in ("model", "tokenizer", "template"):
         raise BrokenConfiguration(f"--kind {kind}: it is one of model, tokenizer, template")
-    change = change_of(kind, name, scope, pool, version, at, replaces=replaces, model=name)
+    if kind == "tokenizer" and of_model is None:
+        raise BrokenConfiguration("--kind tokenizer: name the model that it belongs to with --model")
+    if kind == "model" and of_model not in (None, name):
+        raise BrokenConfiguration(f"--model {of_model}: the new model is called {name}; leave --model out")
+    change = change_of(
+        kind, name, scope, pool, version, at, replaces=replaces, model=name if kind == "model" else of_model
+    )
     typer.echo(tell(_tree(config, bootstrap).kafka, change, withdraw))
 
 

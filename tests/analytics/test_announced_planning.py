@@ -1,10 +1,12 @@
 import pytest
+from msgspec import structs
 
+from analytics.envelopes import Root
 from analytics.plan_config import PlanConfig
 from schemas import Announcement, Model, OutcomeReason, Prefix, Segment, Value
 from schemas.announcement import announcement_id
 from schemas.canonical import h128, prefix_key
-from tests.analytics.test_planning import REDIS, T0, Drive, book, candidate, hot, outcome, sample
+from tests.analytics.test_planning import REDIS, T0, Drive, book, candidate, hot, name, outcome, residency, sample
 
 MINUTE = 60_000
 
@@ -105,6 +107,70 @@ def test_prefixes_of_the_old_model_are_not_offered_any_more():
     ended.control(announcement("model", name="m2", version="2", replaces=before[0].target.model, at=T0 - 1))
     found = ended.hear(asked) + ended.run(2_000, samples=("r1",))
     assert [command for command in found if isinstance(command.target, Prefix)] == []
+
+
+CHANGES = {
+    "new weights": ("model", "m", {"model": "m", "replaces": "m"}),
+    "another tokenizer": ("tokenizer", "tok", {"model": "m"}),
+    "another tokenizer in a model's place": ("tokenizer", "tok", {"model": "m", "replaces": "tok-1"}),
+}
+
+
+@pytest.mark.parametrize(("kind", "named", "change"), CHANGES.values(), ids=CHANGES)
+def test_what_is_asked_for_after_a_change_under_the_same_name_is_warmed_again(kind, named, change):
+    d = drive(replicas=("r1",))
+    d.control(announcement(kind, name=named, version="2", at=T0 + 5_000, **change))
+    d.run(6_000, samples=("r1",))
+    old = candidate("old", tokens=2_000)
+    assert old.last_ms < T0 + 5_000
+    found = d.hear(hot(old, at=d.now, scope="a")) + d.run(2_000, samples=("r1",))
+    assert [command for command in found if isinstance(command.target, Prefix)] == []
+    d.rebuild()
+    asked_again = structs.replace(old, last_ms=d.now)
+    found = d.hear(hot(asked_again, at=d.now, scope="a")) + d.run(2_000, samples=("r1",))
+    (command,) = [command for command in found if isinstance(command.target, Prefix)]
+    assert command.target.segments[0].hash == name("old")
+
+
+@pytest.mark.parametrize("kind", ["tokenizer", "template", "model"])
+def test_another_model_is_untouched_by_a_change(kind):
+    d = drive(replicas=("r1",))
+    d.control(announcement(kind, name="x2", version="2", at=T0 - 1, model="x2", replaces="x1"))
+    found = d.hear(hot(candidate("a", tokens=2_000), scope="a")) + d.run(2_000, samples=("r1",))
+    assert [command for command in found if isinstance(command.target, Prefix)] != []
+
+
+@pytest.mark.parametrize(("model", "over"), [(None, True), ("m", True), ("other", False)])
+def test_prefixes_of_the_old_template_are_not_offered_any_more_and_nothing_is_probed(model, over):
+    d = drive(replicas=("r1",))
+    d.control(announcement("template", name="t2", version="2", at=T0 - 1, replaces="t", model=model))
+    roots = {template: Root("m", "", template, "", "") for template in ("t", "t2")}
+    found = [
+        command
+        for template, root in roots.items()
+        for command in d.hear(hot(candidate(template, tokens=2_000), at=d.now, scope="a", root=root))
+        + d.run(2_000, samples=("r1",))
+    ]
+    offered = {command.target.render.template_sha for command in found}
+    assert offered == ({"t2"} if over else {"t", "t2"})
+
+
+def test_a_lost_prefix_of_the_old_model_is_not_warmed_again():
+    for change, warmed in (({"name": "m2", "replaces": "m"}, 0), ({"name": "x2", "replaces": "x"}, 1)):
+        d = drive(replicas=("r1",))
+        asked = hot(candidate("a", tokens=2_000), scope="a")
+        (command,) = d.hear(asked) + d.run(2_000, samples=("r1",))
+        d.control(outcome(command, "r1", d.now))
+        d.run(20_000, samples=("r1",))
+        d.control(announcement("model", version="2", at=d.now - 1, **change))
+        assert len(d.control(residency(command, "r1", d.now, 0))) == warmed
+
+
+def test_a_tokenizer_is_probed_under_the_name_of_its_model_and_not_without_one():
+    for model, probed in (("m", ["m"]), (None, [])):
+        d = drive(replicas=("r1",))
+        found = d.control(announcement("tokenizer", name="tok", version="2", at=T0, model=model))
+        assert [command.target.model for command in found] == probed
 
 
 @pytest.mark.parametrize("scale", [1.0, 10.0])

@@ -370,6 +370,33 @@ def test_answers_of_a_replaced_model_or_template_leave_the_cache_and_do_not_come
         assert drive.responses(drive.run(30_000)) == []
 
 
+def test_answers_from_before_a_change_under_the_same_name_leave_the_cache_and_later_ones_may_enter():
+    for kind, more in (("model", {"replaces": "m"}), ("tokenizer", {})):
+        drive = Drive()
+        drive.hot()
+        at_ms = drive.now + 5_000
+        change = Announcement(
+            announcement_id=announcement_id("s", "gpu", kind, "new", "2", at_ms),
+            scope="s",
+            pool="gpu",
+            kind=kind,
+            name="new",
+            version="2",
+            model="m",
+            announced_at_ms=drive.now,
+            at_ms=at_ms,
+            **more,
+        )
+        drive.hear(seal(Tag.CONTROL, REDIS, encode(change)))
+        (gone,) = drive.responses(drive.run(20_000))
+        assert (gone.action, gone.reason.trigger) == ("invalidate", "replaced")
+        drive.hear(seal(Tag.CONTROL, REDIS, encode(outcome(gone, "redis", drive.now))))
+        drive.answer()
+        drive.reward(0.9, 2)
+        again = drive.responses(drive.run(60_000))
+        assert [command.action for command in again[:1]] == ["warm"]
+
+
 def test_what_one_scope_earned_and_answered_is_nothing_to_another():
     drive = Drive()
     for scope in ("s", "other"):

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analytics.commands import Offer
+from analytics.commands import NEVER_MS, Offer
 from analytics.envelopes import Root
 from analytics.memory import TargetMemory
 from analytics.prefix_look import FREE_MS, UNKNOWN_MS, Columns, PoolNow, Terms, look_at
@@ -16,6 +16,7 @@ from tests.analytics.test_memory import memory_of
 
 ROOT, GONE = Root("m", "", "t", "", ""), Root("old", "", "t", "", "")
 NOW = PoolNow(1_000_000, Ready(("r1", "r2", "r3"), (1, 1, 1), 16), 0.05)
+CHANGED_MS = 990_000
 
 
 @st.composite
@@ -31,11 +32,14 @@ def pools(draw: st.DrawFn) -> tuple[list[Look], TargetMemory]:
             np.array([draw(st.sampled_from((0.0, 0.001, 0.01, 0.1))) for _ in range(count)]),
             np.array([draw(st.sampled_from((0.1, 0.5, 1.0))) for _ in range(count)]),
             np.array([float(draw(st.sampled_from((8, 100, 5_000)))) for _ in range(count)]),
+            np.array([draw(st.sampled_from((CHANGED_MS - 1, CHANGED_MS))) for _ in range(count)], dtype=np.int64),
             np.full(count, UNKNOWN_MS),
         )
         copies = draw(st.integers(1, 4))
         terms = Terms(draw(st.integers(0, 1)), copies, NOW.at_ms + 5_000, 16, 60_000, 120_000, 1.0)
-        looks.append(Look(f"s{number}", columns, terms, draw(st.sampled_from((frozenset(), frozenset((GONE,)))))))
+        looks.append(
+            Look(f"s{number}", columns, terms, draw(st.sampled_from(({}, {GONE: NEVER_MS}, {ROOT: CHANGED_MS}))))
+        )
         for key in columns.keys:
             for replica in draw(st.sets(st.sampled_from(NOW.ready.names))):
                 until_ms = NOW.at_ms + draw(st.sampled_from((2_000, 60_000)))
@@ -46,8 +50,9 @@ def pools(draw: st.DrawFn) -> tuple[list[Look], TargetMemory]:
 def everything(looks: list[Look], memory: TargetMemory) -> list[Offer]:
     found = []
     for look in looks:
-        for place, (root, tokens) in enumerate(zip(look.columns.roots, look.columns.tokens, strict=True)):
-            if root not in look.ended and tokens >= NOW.ready.block_tokens:
+        columns = look.columns
+        for place, (root, last_ms) in enumerate(zip(columns.roots, columns.last_ms, strict=True)):
+            if last_ms >= look.ended.get(root, 0) and columns.tokens[place] >= NOW.ready.block_tokens:
                 offer, _ = look_at(look.scope, look.columns, place, look.terms, NOW, memory)
                 found += [] if offer is None else [offer]
     return sorted(found)
@@ -95,6 +100,7 @@ def test_only_what_may_be_taken_is_looked_at() -> None:
         np.full(count, 0.001),
         np.linspace(1, 0.1, count),
         np.full(count, 500.0),
+        np.full(count, NOW.at_ms),
         np.full(count, UNKNOWN_MS),
     )
     look = Look("s", columns, Terms(1, 9, NOW.at_ms, 16, 60_000, 120_000, 1.0))
@@ -113,6 +119,7 @@ def test_what_is_noted_to_be_free_later_is_not_looked_at_before() -> None:
         np.full(4, 0.001),
         np.array([0.9, 0.8, 0.7, 0.6]),
         np.full(4, 500.0),
+        np.full(4, NOW.at_ms),
         np.array([NOW.at_ms + 3_000, NOW.at_ms, FREE_MS, UNKNOWN_MS]),
     )
     look = Look("s", columns, Terms(1, 9, NOW.at_ms, 16, 60_000, 120_000, 1.0))

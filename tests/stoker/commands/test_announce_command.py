@@ -60,6 +60,21 @@ def test_telling_twice_writes_once(broker: MemoryBroker) -> None:
     assert message.at_ms == round(datetime(2026, 12, 1, 9, tzinfo=UTC).timestamp() * 1000)
 
 
+def test_a_tokenizer_and_a_template_name_the_model_that_they_belong_to(broker: MemoryBroker) -> None:
+    to = ("--scope", "acme", "--pool", "gpu", "--at", NINE)
+    run("model", "tok-2", *to, "--kind", "tokenizer", "--model", "llama-3")
+    run("model", "chat-2", *to, "--kind", "template", "--replaces", "chat-1")
+    run("model", "chat-3", *to, "--kind", "template", "--replaces", "chat-1", "--model", "llama-3")
+    run("model", "llama-3", *to, "--replaces", "llama-3")
+    told = sorted((message.kind, message.name, message.model, message.replaces) for message in written(broker))
+    assert told == [
+        ("model", "llama-3", "llama-3", "llama-3"),
+        ("template", "chat-2", None, "chat-1"),
+        ("template", "chat-3", "llama-3", "chat-1"),
+        ("tokenizer", "tok-2", "llama-3", None),
+    ]
+
+
 def test_another_time_moves_it_and_withdrawing_takes_it_back(broker: MemoryBroker) -> None:
     run(*MODEL, "--at", NINE)
     assert "moved" in run(*MODEL, "--at", TEN)
@@ -119,6 +134,8 @@ def test_an_event_names_its_keys_in_order(broker: MemoryBroker, tmp_path: Path) 
     [
         ((*MODEL, "--at", "tomorrow"), "--at tomorrow: write now"),
         ((*MODEL, "--kind", "colour"), "--kind colour: it is one of"),
+        ((*MODEL, "--kind", "tokenizer"), "name the model that it belongs to with --model"),
+        ((*MODEL, "--model", "llama-5"), "--model llama-5: the new model is called llama-4"),
         (("model", "x" * 300, "--scope", "acme", "--pool", "gpu"), r"\$.name"),
         (("event", "s", "--scope", "a", "--loader", "l", "--keys", "nowhere.txt"), "nowhere.txt: cannot be read"),
         (
