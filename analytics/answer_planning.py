@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from analytics.answer_drafts import warming, withdrawing
 from analytics.commands import Draft, Offer
 from analytics.embedding_planning import EmbeddingPlanner
 from analytics.endings import ended_before
@@ -24,12 +25,10 @@ from analytics.reward_book import RewardBook
 from analytics.reward_posterior import PRIOR, posterior
 from analytics.scoring import DemandQueue, alpha_of, compute_dynamic_score
 from analytics.withdrawals import WithdrawalRecord, Withdrawals
-from analytics.worth import Worth
 from schemas import Announcement, OutcomeReason, Response, WarmupOutcome
 from schemas.canonical import bucket, response_key
-from schemas.warmup_command import QOS_RANK, Action, Qos
+from schemas.warmup_command import QOS_RANK
 
-TRIGGER_REWARDED = "rewarded_answer"
 TRIGGER_BAD_REWARD = "bad_reward"
 TRIGGER_REPLACED = "replaced"
 RESPONSE = "response:"
@@ -153,7 +152,6 @@ class AnswerPlanner:
         best, embedded = self._best(record, policy.score(scope)), self._embeddings.lookup(scope, query)
         assert best is not None
         assert embedded is not None
-        plan = policy.plan(scope)
         reward, judgements = self._rewards.of(scope)[query].of_answer(best.answer.response)
         demand = self._queue.demand(scope, query, at_ms)
         rate_per_s = self._queue.rate_per_s(scope, demand)
@@ -164,22 +162,20 @@ class AnswerPlanner:
             "demand": demand,
             "rate_per_s": rate_per_s,
         }
-        return self._draft(
+        return warming(
+            self._config,
+            policy.plan(scope),
+            at_ms,
             scope,
             query,
             best.answer,
             embedded.fingerprint,
-            at_ms,
-            plan,
-            action="warm",
+            embedded.bytes,
             attempt=offer.attempt,
             version=record.next_version(best.answer),
-            until_ms=at_ms + self._config.scaled(plan.response_resident_ms),
             reward=reward,
             p_asked=-math.expm1(-rate_per_s * self._config.scaled(self._config.horizon_ms) / 1000),
-            trigger=TRIGGER_REWARDED,
             evidence=evidence,
-            bytes=embedded.bytes,
         )
 
     def issued(self, draft: Draft) -> None:
@@ -265,91 +261,19 @@ class AnswerPlanner:
             self._withdrawals.add(WithdrawalRecord(1, *names, left.version, record.until_ms, trigger))
 
     def _withdrawal(self, leaving: WithdrawalRecord, at_ms: int, policy: PolicyBook) -> Draft:
-        scope, query, answer = leaving.scope, leaving.query, leaving.answer
-        plan = policy.plan(scope)
-        earned = self._rewards.of(scope).get(query)
-        mean, count = earned.of_answer(answer.response) if earned is not None else (0.0, 0)
-        target = self._memory.get(scope, response_key(self._config.response_cache, query))
+        plan = policy.plan(leaving.scope)
+        earned = self._rewards.of(leaving.scope).get(leaving.query)
+        target = self._memory.get(leaving.scope, response_key(self._config.response_cache, leaving.query))
         now = bucket(at_ms, self._config.scaled(plan.response_repeat_ms))
         further = 1 if target is None else target.next_attempt(now, at_ms)
-        return self._draft(
-            scope,
-            query,
-            answer,
-            leaving.fingerprint,
-            at_ms,
+        return withdrawing(
+            self._config,
             plan,
-            action="invalidate",
+            at_ms,
+            leaving,
             # Its executor does nothing twice under one id: the number grows though the target may be forgotten.
-            attempt=max(leaving.attempt + 1, further),
-            version=leaving.version,
-            until_ms=at_ms,
-            reward=mean,
-            p_asked=0.0,
-            trigger=leaving.trigger,
-            evidence={"reward": mean, "judgements": float(count), "tries": float(leaving.tries + 1)},
-            bytes=0,
-        )
-
-    def _draft(
-        self,
-        scope: str,
-        query: str,
-        answer: KnownAnswer,
-        fingerprint: str,
-        at_ms: int,
-        plan: PlanPolicy,
-        *,
-        action: Action,
-        attempt: int,
-        version: int,
-        until_ms: int,
-        reward: float,
-        p_asked: float,
-        trigger: str,
-        evidence: dict[str, float],
-        bytes: int,
-    ) -> Draft:
-        config = self._config
-        repeat_ms = config.scaled(plan.response_repeat_ms)
-        warm = action == "warm"
-        qos: Qos = plan.qos  # type: ignore[assignment]
-        target = Response(
-            cache=config.response_cache,
-            fingerprint=fingerprint,
-            query_sha256=query,
-            response_ref=answer.ref,
-            model=answer.adapter or answer.model,
-            template_version=answer.template,
-            semantic_version=answer.semantic_version,
-            reward=reward,
-            until_ms=until_ms,
-        )
-        return Draft(
-            scope=scope,
-            key=response_key(config.response_cache, query),
-            source=target,
-            unit=query,
-            bucket=bucket(at_ms, repeat_ms),
-            attempt=attempt,
-            life_ms=config.life_ms(plan.response_life_ms),
-            repeat_ms=repeat_ms,
-            names=(),
-            charge=1.0 if warm else 0.0,
-            worth=Worth(
-                p_asked=p_asked,
-                p_absent=1.0,
-                saved_ms=config.response_saved_ms / config.time_scale if warm else 0.0,
-                cost=1.0,
-                reward=reward,
-            ),
-            trigger=trigger,
-            qos=qos,
-            bytes=bytes,
-            evidence=evidence,
-            action=action,
-            content_version=str(version),
-            exempt=not warm,
+            max(leaving.attempt + 1, further),
+            earned.of_answer(leaving.answer.response) if earned is not None else (0.0, 0),
         )
 
     def _get(self, scope: str, query: str) -> AnswerRecord | None:
