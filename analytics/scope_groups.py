@@ -60,7 +60,8 @@ class TunedGrouping:
 
     def __init__(self, config: ClusterConfig) -> None:
         self._config = config
-        self._begin("")
+        self._fingerprint: str | None = None
+        """Of the graph; None until there is one: most scopes never need it."""
 
     def groups(self, ring: VectorRing, queries: Sequence[str], weights: Sequence[float]) -> Clustering:
         """See `Grouping`. That a query is in the ring says that it was asked for, so that it weighs one at least."""
@@ -71,7 +72,7 @@ class TunedGrouping:
             graph, slots, rows = self._graph, self._slots, np.arange(len(queries))
         else:
             latest = ring.latest(math.isqrt(2 * self._config.max_links))
-            graph = self._empty()
+            graph = self._empty(ring.fingerprint)
             slots = dict(zip(latest, graph.add(ring.rows(latest)).tolist(), strict=True))
             rows = np.searchsorted(np.array(queries), np.array(latest))
         asked = np.asarray(weights, dtype=np.float64)
@@ -85,12 +86,12 @@ class TunedGrouping:
 
     def _begin(self, fingerprint: str) -> None:
         self._fingerprint = fingerprint
-        self._graph = self._empty()
+        self._graph = self._empty(fingerprint)
         self._slots: dict[str, int] = {}
         self._vectors: dict[str, bytes] = {}
 
-    def _empty(self) -> DensityGraph:
-        return DensityGraph(self._config.eps_of(self._fingerprint), self._config.min_samples)
+    def _empty(self, fingerprint: str) -> DensityGraph:
+        return DensityGraph(self._config.eps_of(fingerprint), self._config.min_samples)
 
     def _follow(self, ring: VectorRing, queries: Sequence[str]) -> bool:
         """Brings the graph up to date with the ring; begins anew and says False where that has too many links."""
@@ -107,7 +108,7 @@ class TunedGrouping:
             for query, slot in zip(some, self._graph.add(ring.rows(some)).tolist(), strict=True):
                 self._slots[query], self._vectors[query] = slot, now[query]
             if self._graph.links > self._config.max_links:
-                self._begin(self._fingerprint)
+                self._begin(ring.fingerprint)
                 return False
         return True
 
