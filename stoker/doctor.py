@@ -14,13 +14,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.errors import StackFault
-from stoker.stack import java, paths
+from stoker.stack import java, paths, ports
 from stoker.stack.flink_config import distribution
-from stoker.stack.redis import server_command
+from stoker.stack.kafka import KafkaConfig
+from stoker.stack.process import living
+from stoker.stack.redis import RedisConfig, server_command
 
 SETUP = "run `make setup`"
 NEEDED_MB = 3_000
 """Kafka, Redis, one job at parallelism 1 and two simulators take under 2.5 GB (stack.md)."""
+PORTS = (
+    (KafkaConfig().port, "Kafka", "--kafka-port"),
+    (KafkaConfig().controller_port, "Kafka's controller", "--kafka-controller-port"),
+    (RedisConfig().port, "Redis", "--redis-port"),
+    *((8100 + replica, f"replica r{replica}", "--engine-port") for replica in range(2)),
+    *((5600 + index, f"KV events of r{index // 2}", "--events-port") for index in range(4)),
+)
+"""What `stoker stack up` takes when nothing is said, for what, and what moves it."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,7 @@ def findings() -> list[Finding]:
         redis,
         model,
         memory,
+        free_ports,
     )
     return [check() for check in checks]
 
@@ -156,3 +167,16 @@ def memory() -> Finding:
     ok = available_mb >= NEEDED_MB and disk_mb >= NEEDED_MB
     cure = f"free {NEEDED_MB} MB of memory and disk, or run parts elsewhere"
     return Finding("room", ok, f"{available_mb} MB of memory and {disk_mb} MB of disk are free", cure)
+
+
+def free_ports() -> Finding:
+    """The ports that `stoker stack up` takes when nothing is said. The stack of this folder may hold them."""
+    ours = set(living(paths.StateFolder(paths.DEFAULT_STATE.resolve())))
+    taken = [entry for entry in PORTS if not ports.is_free(entry[0])]
+    foreign = [entry for entry in taken if ports.holder_pid(entry[0]) not in ours]
+    if foreign:
+        told = "; ".join(f"{port} for {service} is taken by {ports.holder(port)}" for port, service, _ in foreign)
+        flags = " ".join(f"{flag} PORT" for flag in dict.fromkeys(flag for *_, flag in foreign))
+        return Finding("ports", False, told, f"stop what holds them, or choose others: `stoker stack up {flags}`")
+    listed = ", ".join(str(port) for port, *_ in PORTS)
+    return Finding("ports", True, f"{listed} {'are held by the stack of this folder' if taken else 'are free'}")

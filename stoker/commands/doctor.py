@@ -13,7 +13,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor() -> None:
-    """Check Python, packages, torch, Java, jars, Redis, model and ports. Exit 3 when something is missing."""
+    """Check Python, packages, torch, Java, jars, Redis, model, room and ports. Exit 3 when something is missing."""
     from stoker.doctor import findings
 
     found = findings()

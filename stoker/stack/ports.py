@@ -74,14 +74,25 @@ def is_free(port: int) -> bool:
     return True
 
 
-def holder(port: int) -> str:
-    """Who listens on `port`, in words: the process where /proc tells it, else that it is not known."""
+def holder_pid(port: int) -> int | None:
+    """Who listens on `port`; None where /proc does not tell it."""
     inodes = set(_listening_inodes(port))
     for folder in Path("/proc").glob("[0-9]*"):
         if inodes.intersection(_open_files(folder)):
-            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-            return f"process {folder.name} ({command[:100]})"
-    return "a process that this user cannot see"
+            return int(folder.name)
+    return None
+
+
+def holder(port: int) -> str:
+    """Who listens on `port`, in words: the process where /proc tells it, else that it is not known."""
+    pid = holder_pid(port)
+    try:
+        command = "" if pid is None else Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    except OSError:  # ended meanwhile
+        command = ""
+    if pid is None:
+        return "a process that this user cannot see"
+    return f"process {pid} ({command.replace(chr(0), ' ').strip()[:100]})"
 
 
 def _open_files(process: Path) -> Iterator[str]:

@@ -213,15 +213,15 @@ def marked(state: StateFolder, name: str | None = None) -> list[int]:
 
 def sweep(state: StateFolder) -> int:
     """End every process that this stack ever started and forget the records. Returns how many were still there."""
-    left = _all_of(state)
+    left = living(state)
     _end(left, signal.SIGTERM, 10.0)
-    _end(_all_of(state), signal.SIGKILL, 10.0)
+    _end(living(state), signal.SIGKILL, 10.0)
     for record in state.run.glob("*.json"):
         record.unlink()
     return len(left)
 
 
-def _all_of(state: StateFolder) -> list[int]:
+def living(state: StateFolder) -> list[int]:
     """Everything marked and everything recorded: a program may overwrite its own environment to set its title."""
     recorded = (Process(path.stem, state).pid for path in state.run.glob("*.json"))
     return sorted({*marked(state), *(pid for pid in recorded if pid is not None)})

@@ -1,19 +1,26 @@
 from __future__ import annotations
 
+import inspect
+import os
+import socket
 from pathlib import Path
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from schemas.errors import StackFault
 from stoker import doctor
-from stoker.stack import java, paths, redis
+from stoker.commands.stack import up
+from stoker.stack import java, paths, ports, redis
+from stoker.stack.paths import StateFolder
+from stoker.stack.process import Record, boot_id, start_ticks
 
 
 def test_every_finding_that_is_not_ok_has_a_cure() -> None:
     found = doctor.findings()
     assert [finding.part for finding in found] == [
-        "python", "packages", "torch", "java", "kafka jars", "flink jars", "flink", "redis", "model", "room",
+        "python", "packages", "torch", "java", "kafka jars", "flink jars", "flink", "redis", "model", "room", "ports",
     ]  # fmt: skip
     assert all(finding.ok or finding.cure for finding in found)
 
@@ -62,6 +69,54 @@ def test_no_redis_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StackFault, match="make setup"):
         redis.server_command()
     assert not doctor.redis().ok
+
+
+def test_a_taken_port_is_told_with_its_holder_and_the_flag_that_moves_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.socket() as listener:
+        listener.bind((ports.LOOPBACK, 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        monkeypatch.setattr(
+            doctor, "PORTS", ((ports.free_port(), "Kafka", "--kafka-port"), (port, "Redis", "--redis-port"))
+        )
+        taken = doctor.free_ports()
+        own = StateFolder.at()
+        record = Record(os.getpid(), start_ticks(os.getpid()) or 0, boot_id(), ["redis-server"])
+        (own.run / "redis.json").write_bytes(msgspec.json.encode(record))
+        ours = doctor.free_ports()
+    assert not taken.ok
+    assert taken.told.startswith(f"{port} for Redis is taken by process {os.getpid()} (")
+    assert taken.cure.endswith("`stoker stack up --redis-port PORT`")
+    assert ours.ok, "a stack that runs in this folder is no fault"
+    assert "held by the stack of this folder" in ours.told
+    free = doctor.free_ports()
+    assert free.ok
+    assert "are free" in free.told
+
+
+def test_looking_at_the_ports_makes_no_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    doctor.free_ports()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_ports_are_those_that_a_stack_takes_by_default() -> None:
+    default = {name: one.default for name, one in inspect.signature(up).parameters.items()}
+    engines = range(default["engines"])
+    wanted = {
+        f"--{name.replace('_', '-')}": [default[name]] for name in ("kafka_port", "kafka_controller_port", "redis_port")
+    }
+    wanted["--engine-port"] = [default["engine_port"] + index for index in engines]
+    wanted["--events-port"] = [
+        default["events_port"] + 2 * index + of_replay for index in engines for of_replay in (0, 1)
+    ]
+    found: dict[str, list[int]] = {}
+    for port, _, flag in doctor.PORTS:
+        found.setdefault(flag, []).append(port)
+    assert found == wanted
 
 
 def test_the_command_ends_with_3_when_something_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
