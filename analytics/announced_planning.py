@@ -8,8 +8,7 @@ rendered with the old one (`endings`): such prefixes are not offered any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 from analytics.commands import Draft
 from analytics.copies import spread
@@ -17,16 +16,18 @@ from analytics.endings import ended_before
 from analytics.envelopes import Root
 from analytics.memory import TargetMemory
 from analytics.plan_config import PlanConfig
-from analytics.policy import PolicyBook, SchedulePolicy
+from analytics.policy import PolicyBook
 from analytics.records import Record, Section, pack, path, unpack
 from analytics.replicas import Ready
-from analytics.strategies import Tiers, Wave, full_snapshot, hot_top_n, sampled, schedule_warmup
+from analytics.targets import Target
+from analytics.wanted import Wanted, wanted_of
 from analytics.worth import Worth
-from schemas import Announcement, Model, Prefix, Segment, Target, Value, decode, encode
-from schemas.canonical import bucket, model_key, prefix_key, value_key
-from schemas.warmup_command import Action, Qos
+from schemas import Announcement, Cancel, Model, decode, encode
+from schemas.canonical import bucket, cancel_key, command_id, value_key
+from schemas.warmup_command import MAX_CANCELLED, Qos
 
 TRIGGER = "announced"
+TRIGGER_WITHDRAWN = "withdrawn"
 LINGER_MS = 60_000
 """How long after its effect a change is still prepared, where that did not succeed before. Scaled."""
 
@@ -40,23 +41,6 @@ class AnnouncedRecord(Record, frozen=True, array_like=True):
     """An announcement as it is kept: the message in the JSON of its topic."""
 
     message: bytes
-
-
-class Wanted(NamedTuple):
-    """One thing that an announcement asks for.
-
-    Attributes:
-        due_ms: event time from which it may be sent.
-        in_flight: how many of its wave may be under way at a time; 0 for all.
-    """
-
-    due_ms: int
-    key: str
-    target: Target
-    action: Action
-    unit: str
-    tokens: int
-    in_flight: int
 
 
 class AnnouncedPlanner:
@@ -125,6 +109,26 @@ class AnnouncedPlanner:
             found += self._due(message, at_ms, ready, policy)
         return found
 
+    def withdrawal(self, message: Announcement, at_ms: int, ready: Ready, policy: PolicyBook) -> list[Draft]:
+        """Takes back what is under way for an announcement that is taken back itself; to be asked before it is.
+
+        What another announcement wants by now as well goes on.
+        """
+        held = self._held.get(message.announcement_id)
+        if held is None or at_ms >= self._until_ms(held):
+            return []
+        others = [other for other in self._held.values() if other.scope == held.scope and other is not held]
+        shared = {each.key for other in others for each in self._by_now(other, at_ms, ready, policy)}
+        sent = [
+            target
+            for each in self._by_now(held, at_ms, ready, policy)
+            if each.key not in shared and (target := self._under_way(held, each, at_ms)) is not None
+        ]
+        return [
+            self._cancel(held, sent[start : start + MAX_CANCELLED], at_ms, policy)
+            for start in range(0, len(sent), MAX_CANCELLED)
+        ]
+
     def restore(self, blob: bytes) -> None:
         """Takes back one announcement."""
         self._hold(decode(unpack(blob, AnnouncedRecord).message, Announcement))
@@ -143,12 +147,12 @@ class AnnouncedPlanner:
         return (message for message in self._held.values() if message.kind in _ENDING)
 
     def _due(self, message: Announcement, at_ms: int, ready: Ready, policy: PolicyBook) -> list[Draft]:
-        until_ms = message.at_ms + self._config.scaled(LINGER_MS)
+        until_ms = self._until_ms(message)
         if at_ms >= until_ms:
             return []
         drafts: list[Draft] = []
         flying: dict[int, int] = {}
-        for wanted in self._wanted(message, ready, policy.schedule(message.scope)):
+        for wanted in self._wanted(message, ready, policy):
             if wanted.due_ms > at_ms:
                 break
             target = self._memory.get(message.scope, wanted.key)
@@ -179,7 +183,8 @@ class AnnouncedPlanner:
             attempt = target.next_attempt(now, at_ms)
         if isinstance(wanted.target, Model):
             # It concerns one replica: no other one will ever answer for it.
-            missing = tuple(name for name in missing if name == wanted.target.replica)
+            replica = wanted.target.replica
+            missing = (replica,) if wanted.action == "wake" else tuple(name for name in missing if name == replica)
         if not self._redis and not missing:
             return None
         budget = policy.budget()
@@ -196,63 +201,59 @@ class AnnouncedPlanner:
             life_ms=max(self._config.min_life_ms, min(until_ms - at_ms, self._config.life_ms(plan.embedding_life_ms))),
             repeat_ms=repeat_ms,
             names=names,
-            charge=float(max(1, wanted.tokens)),
+            # A pool that sleeps has no budget to wake it from.
+            charge=0.0 if wanted.action == "wake" else float(max(1, wanted.tokens)),
             worth=Worth(
                 p_asked=1.0, p_absent=1.0, saved_ms=saved_ms, cost=float(max(1, wanted.tokens) * max(1, len(names)))
             ),
             trigger=TRIGGER,
             qos=qos,
             tokens=wanted.tokens,
-            evidence={"takes_effect_in_ms": float(message.at_ms - at_ms)},
+            evidence={"takes_effect_in_ms": float(message.at_ms - at_ms), **dict(wanted.evidence)},
             action=wanted.action,
             content_version=message.version,
             exempt=isinstance(wanted.target, Model) or message.strategy == "full_snapshot",
         )
 
-    def _wanted(self, message: Announcement, ready: Ready, schedule: SchedulePolicy) -> Iterator[Wanted]:
-        """Everything a message asks for, by due time."""
-        if self._redis:
-            if message.kind == "event" and message.loader:
-                start_ms = message.at_ms - self._config.scaled(schedule.lead_ms)
-                for wave in waves_of(message, schedule):
-                    due_ms = start_ms + (self._config.scaled(wave.offset_ms) if wave.offset_ms else 0)
-                    for key in wave.keys:
-                        value = Value(key=key, loader=message.loader, ttl_ms=message.ttl_ms)
-                        name = value_key(key)
-                        yield Wanted(due_ms, name, value, "warm", name, 0, wave.in_flight)
-            return
-        due_ms = message.at_ms - self._config.scaled(schedule.prefix_lead_ms)
-        served = message.name if message.kind == "model" and message.model is None else message.model
-        if message.kind in ("model", "tokenizer") and served is not None:
-            # A probe before the effect would warm the old model: it goes out when the new one answers.
-            for replica in ready.names:
-                model = Model(model=served, replica=replica)
-                yield Wanted(message.at_ms, model_key(replica), model, "probe", model_key(replica), 1, 0)
-        segments = _shared(message)
-        if segments and message.model is not None:
-            prefix = Prefix(model=message.model, segments=segments, render=message.render)
-            last = segments[-1].hash
-            yield Wanted(due_ms, prefix_key(last), prefix, "warm", segments[0].hash, prefix.tokens, 0)
+    def _cancel(self, message: Announcement, sent: Sequence[Target], at_ms: int, policy: PolicyBook) -> Draft:
+        """Costs nothing and lives as long as what it takes back."""
+        ids = tuple(target.command_id for target in sent)
+        plan, key = policy.plan(message.scope), cancel_key(ids)
+        repeat_ms = self._config.scaled(plan.prefix_repeat_ms)
+        qos: Qos = plan.qos  # type: ignore[assignment]
+        return Draft(
+            scope=message.scope,
+            key=key,
+            source=Cancel(command_ids=ids),
+            unit=key,
+            bucket=bucket(at_ms, repeat_ms),
+            attempt=1,
+            life_ms=max(self._config.min_life_ms, max(target.expires_ms for target in sent) - at_ms),
+            repeat_ms=repeat_ms,
+            names=(),
+            charge=0.0,
+            worth=Worth(p_asked=0.0, p_absent=1.0, saved_ms=0.0, cost=1.0),
+            trigger=TRIGGER_WITHDRAWN,
+            qos=qos,
+            evidence={"commands": float(len(ids))},
+            action="cancel",
+            content_version=message.version,
+            exempt=True,
+        )
 
+    def _until_ms(self, message: Announcement) -> int:
+        return message.at_ms + self._config.scaled(LINGER_MS)
 
-def waves_of(message: Announcement, schedule: SchedulePolicy) -> tuple[Wave, ...]:
-    """The waves in which an event's keys are fetched."""
-    tiers = Tiers(schedule.first, schedule.top, schedule.in_flight, schedule.batch, schedule.pause_ms)
-    if message.strategy == "full_snapshot":
-        keys = full_snapshot(message.keys, {}, {}).keys
-        return schedule_warmup(keys, Tiers(0, len(keys), schedule.in_flight, schedule.batch, schedule.pause_ms))
-    if message.strategy == "sampled":
-        return schedule_warmup(sampled(message.keys, schedule.sample_share, message.announcement_id).keys, tiers)
-    return schedule_warmup(hot_top_n(message.keys, schedule.top).keys, tiers)
+    def _by_now(self, message: Announcement, at_ms: int, ready: Ready, policy: PolicyBook) -> Iterator[Wanted]:
+        return (each for each in self._wanted(message, ready, policy) if each.due_ms <= at_ms)
 
+    def _under_way(self, message: Announcement, wanted: Wanted, at_ms: int) -> Target | None:
+        """A target whose live command is the one that an announcement sent, and not what demand asked for."""
+        target = self._memory.get(message.scope, wanted.key)
+        if target is None or not target.live(at_ms):
+            return None
+        named = (message.scope, message.pool, wanted.key, wanted.action, message.version)
+        return target if target.command_id == command_id(*named, target.bucket, target.attempt) else None
 
-def _shared(message: Announcement) -> tuple[Segment, ...]:
-    """The segments that every request of a prompt begins with: strategy `template` leaves a user's own words out."""
-    if message.strategy != "template":
-        return message.segments
-    kept: list[Segment] = []
-    for segment in message.segments:
-        if segment.role == "user":
-            break
-        kept.append(segment)
-    return tuple(kept)
+    def _wanted(self, message: Announcement, ready: Ready, policy: PolicyBook) -> Iterator[Wanted]:
+        return wanted_of(message, self._redis, ready, policy.schedule(message.scope), self._config)

@@ -46,6 +46,9 @@ class Allowance(NamedTuple):
     share: float = 0.0
 
 
+NO_ALLOWANCE = Allowance(0.0, 0.0)
+
+
 class Offer(NamedTuple):
     """A warm-up that would be worth it, as little of it as ranking needs. Offers sort by rank, best first.
 

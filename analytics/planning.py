@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from analytics.choosing import Choice, LeftOut
-from analytics.commands import Allowance, Draft, Offer, priority_of
+from analytics.commands import NO_ALLOWANCE, TOP_PRIORITY, Allowance, Draft, Offer, priority_of
 from analytics.envelopes import Partial, Tag, body_of, open_as, seal, tag_of
 from analytics.focused import Focused
 from analytics.minutes import MINUTES_KEPT
@@ -177,12 +177,18 @@ class Planner(PoolState, ABC):
     def _on_announcement(
         self, message: Announcement, watermark_ms: int, wall_ms: int, policy: PolicyBook
     ) -> list[bytes]:
+        at_ms = self._clock.not_before_tick(message.announced_at_ms)
+        ready = self._fleet.ready(at_ms)
+        over = self._announced.withdrawal(message, at_ms, ready, policy) if message.deleted else []
         news = self._announced.on_announcement(message)
         self._share()
         self._clock.write()
         if not news or self._behind(watermark_ms, wall_ms, policy):
             return []
-        return self._prepare(self._clock.not_before_tick(message.announced_at_ms), policy)
+        out: list[bytes] = []
+        for draft in over:
+            out += self._fast(draft, at_ms, TOP_PRIORITY, NO_ALLOWANCE, policy)
+        return out + self._prepare(at_ms, policy)
 
     # What it does
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from analytics.budget import shares
-from analytics.commands import NEVER_MS, Allowance, Draft, Offer
+from analytics.commands import NEVER_MS, NO_ALLOWANCE, Allowance, Draft, Offer
 from analytics.copies import spread
 from analytics.envelopes import Candidates, Root
 from analytics.hot_prefixes import HotPrefixes
@@ -32,7 +32,6 @@ TRIGGER_LOST = "lost_prefix"
 
 Solvent = Callable[[str], int]
 NO_ROOTS: frozenset[Root] = frozenset()
-NO_ALLOWANCE = Allowance(0.0, 0.0)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from analytics.answer_planning import RESPONSE, AnswerPlanner
 from analytics.choosing import LeftOut, choose
 from analytics.cluster_planning import ClusterPlanner
-from analytics.commands import Allowance, Offer
+from analytics.commands import NO_ALLOWANCE, Allowance, Offer
 from analytics.embedding_planning import EmbeddingPlanner
 from analytics.envelopes import Answered, Embedded, Partial, Rewarded, Tag, body_of, open_as, seal, tag_of
 from analytics.plan_config import PlanConfig
@@ -30,7 +30,6 @@ from schemas import EVERY_SCOPE, WarmupOutcome, encode
 SIGHT_PRIORITY = 700
 """A query that was just seen again goes before those that are merely likely."""
 WITHDRAWAL_PRIORITY = 999
-NO_ALLOWANCE = Allowance(0.0, 0.0)
 """For what costs nothing."""
 
 

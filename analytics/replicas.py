@@ -37,11 +37,13 @@ class Ready:
         names: sorted.
         marks: of each replica's incarnation; what an earlier incarnation held is lost.
         block_tokens: the largest block among them: a shorter prefix may fill none.
+        sleeping: those that would be ready if somebody woke them; sorted.
     """
 
     names: tuple[str, ...]
     marks: tuple[int, ...]
     block_tokens: int
+    sleeping: tuple[str, ...] = ()
 
     def mark_of(self, replica: str) -> int:
         """The mark of a ready replica's incarnation; 0 where it is not ready."""
@@ -93,15 +95,13 @@ class Fleet:
 
     def ready(self, at_ms: int) -> Ready:
         """Those that can be warmed at a time."""
-        found = [
-            record
-            for _, record in sorted(self._replicas.items())
-            if record.state == "ready" and at_ms - record.sampled_ms <= self._stale_ms
-        ]
+        fresh = [record for _, record in sorted(self._replicas.items()) if at_ms - record.sampled_ms <= self._stale_ms]
+        found = [record for record in fresh if record.state == "ready"]
         return Ready(
             tuple(record.replica for record in found),
             tuple(incarnation_mark(record.incarnation) for record in found),
             max((record.block_tokens for record in found), default=1),
+            tuple(record.replica for record in fresh if record.state == "sleeping"),
         )
 
     def mark(self, replica: str) -> int:

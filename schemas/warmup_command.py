@@ -30,6 +30,9 @@ Qos = Literal["guaranteed", "burstable", "best_effort"]
 QOS_RANK: dict[str, int] = {"guaranteed": 0, "burstable": 1, "best_effort": 2}
 """Classes in the order in which they are served; the last is the first to be turned away."""
 
+MAX_CANCELLED = 1_024
+"""Commands that one Cancel takes back at the most."""
+
 Lane = Literal["fast", "tick"]
 SegmentKind = Literal["message", "token_block"]
 
@@ -125,7 +128,7 @@ class Model(Struct, frozen=True, kw_only=True, tag_field="kind", tag="model"):
 class Cancel(Struct, frozen=True, kw_only=True, tag_field="kind", tag="cancel"):
     """Commands to take back: what is queued is dropped, what runs is closed."""
 
-    command_ids: Annotated[tuple[Hash, ...], Meta(min_length=1, max_length=1024)]
+    command_ids: Annotated[tuple[Hash, ...], Meta(min_length=1, max_length=MAX_CANCELLED)]
 
 
 Target = Prefix | Embedding | Adapter | Response | Value | Model | Cancel

@@ -119,6 +119,9 @@ def model(
     of_model: Annotated[
         str | None, typer.Option("--model", help="Model whose tokenizer it is, or the only one whose template it is.")
     ] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="full_model also wakes and probes sleeping replicas.")
+    ] = None,
     at: At = "now",
     withdraw: Withdraw = False,
     config: Config = None,
@@ -138,8 +141,18 @@ def model(
         raise BrokenConfiguration("--kind tokenizer: name the model that it belongs to with --model")
     if kind == "model" and of_model not in (None, name):
         raise BrokenConfiguration(f"--model {of_model}: the new model is called {name}; leave --model out")
+    if strategy not in (None, "full_model") or (strategy and kind == "template"):
+        raise BrokenConfiguration(f"--strategy {strategy}: of a model or tokenizer it is full_model")
     change = change_of(
-        kind, name, scope, pool, version, at, replaces=replaces, model=name if kind == "model" else of_model
+        kind,
+        name,
+        scope,
+        pool,
+        version,
+        at,
+        replaces=replaces,
+        model=name if kind == "model" else of_model,
+        strategy=strategy,
     )
     typer.echo(tell(_tree(config, bootstrap).kafka, change, withdraw))
 

@@ -34,6 +34,7 @@ WHY: dict[str, Callable[[Numbers], str]] = {
     ),
     "adapter_idle": lambda _: "nobody had used the adapter for long, and its slot was needed",
     "announced": lambda n: f"the change was announced: it takes effect {_ahead(n.get('takes_effect_in_ms', 0.0))}",
+    "withdrawn": lambda n: f"the announcement that had asked for {_n(n, 'commands')} commands was withdrawn or moved",
     "second_sight": lambda _: "the query was seen for the second time: what is asked twice is likely asked again",
     "hot_query": lambda n: (
         f"the query is hot: score {_n(n, 'score')}, {_n(n, 'rate_per_s')} requests/s, "

@@ -3,9 +3,9 @@ from msgspec import structs
 
 from analytics.envelopes import Root
 from analytics.plan_config import PlanConfig
-from schemas import Announcement, Model, OutcomeReason, Prefix, Segment, Value
+from schemas import Announcement, Cancel, Model, OutcomeReason, Prefix, Segment, Value
 from schemas.announcement import announcement_id
-from schemas.canonical import h128, prefix_key
+from schemas.canonical import cancel_key, h128, prefix_key
 from tests.analytics.test_planning import REDIS, T0, Drive, book, candidate, hot, name, outcome, residency, sample
 
 MINUTE = 60_000
@@ -73,6 +73,72 @@ def test_what_was_taken_back_is_not_warmed():
     assert d.run(2 * MINUTE, samples=("r1", "r2")) == []
 
 
+def test_what_is_under_way_for_an_announcement_that_is_taken_back_is_cancelled():
+    d = drive()
+    told = announcement(at=T0 + 10_000, **PROMPT)
+    (command,) = d.control(told)
+    d.rebuild()
+    (cancel,) = d.control(structs.replace(told, deleted=True))
+    assert cancel.target == Cancel(command_ids=(command.command_id,))
+    assert (cancel.target_key, cancel.action) == (cancel_key((command.command_id,)), "cancel")
+    assert (cancel.pool, cancel.scope, cancel.arm, cancel.lane) == ("p", "a", "warm", "fast")
+    assert (cancel.reason.trigger, cancel.priority) == ("withdrawn", 999)
+    assert cancel.expires_at_ms >= command.expires_at_ms
+    assert d.control(structs.replace(told, deleted=True)) == []
+    for replica in ("r1", "r2"):
+        d.control(outcome(command, replica, d.now, "cancelled", OutcomeReason.CANCELLED))
+    d.control(outcome(cancel, "p", d.now))
+    assert d.run(2 * MINUTE, samples=("r1", "r2")) == []
+
+
+def test_what_is_moved_is_cancelled_and_warmed_at_its_new_time():
+    d = drive(replicas=("r1",))
+    first, later = announcement(at=T0 + 10_000, **PROMPT), announcement(at=T0 + 5 * MINUTE, **PROMPT)
+    (command,) = d.control(first)
+    (cancel,) = d.control(structs.replace(first, deleted=True))
+    assert cancel.target == Cancel(command_ids=(command.command_id,))
+    assert d.control(later) == []
+    d.control(outcome(command, "r1", d.now, "cancelled", OutcomeReason.CANCELLED))
+    assert d.run(4 * MINUTE, samples=("r1",)) == []
+    (again,) = d.run(MINUTE, samples=("r1",))
+    assert again.target_key == command.target_key
+    assert again.command_id != command.command_id
+
+
+def test_what_is_over_is_nobodys_or_another_announcement_wants_is_not_cancelled():
+    told = announcement(at=T0 + 10_000, **PROMPT)
+    taken_back = structs.replace(told, deleted=True)
+    d = drive(replicas=("r1",))
+    (command,) = d.control(told)
+    d.control(outcome(command, "r1", d.now))
+    assert d.control(taken_back) == [], "it is done"
+
+    d = drive(replicas=("r1",))
+    d.control(told)
+    assert d.control(announcement(at=T0 + 10_000, name="twin", **PROMPT)) == []
+    assert d.control(taken_back) == [], "its twin still waits for the same prefix"
+
+    d = drive(replicas=("r1",))
+    demand = candidate("a", tokens=2_000)
+    segments = (Segment(hash=name("a"), tokens=2_000, role="system"),)
+    (command,) = d.hear(hot(demand, scope="a")) + d.run(2_000, samples=("r1",))
+    wanted = announcement(at=T0 + 10_000, segments=segments, model="m")
+    assert d.control(wanted) == []
+    assert d.control(structs.replace(wanted, deleted=True)) == [], "demand asked for it"
+
+
+def test_an_events_values_that_are_under_way_are_cancelled_together_and_what_is_done_is_not():
+    keys = tuple(f"sku:{n}" for n in range(20))
+    d = Drive(pool=REDIS, policy=book(budget={"embeddings_per_s": 1e6}))
+    told = announcement("event", pool=REDIS, name="sale", keys=keys, loader="prices", at=T0 + 3_600_000)
+    commands = d.control(told)
+    assert len(commands) == 20
+    for command in commands[:5]:
+        d.control(outcome(command, REDIS, d.now))
+    (cancel,) = d.control(structs.replace(told, deleted=True))
+    assert set(cancel.target.command_ids) == {command.command_id for command in commands[5:]}
+
+
 def test_what_failed_is_tried_again_until_shortly_after_the_effect():
     d = drive(replicas=("r1",))
     (command,) = d.control(announcement(at=T0 + 10_000, **PROMPT))
@@ -96,6 +162,25 @@ def test_a_new_model_is_probed_on_every_replica_when_it_answers_and_never_held_o
     for command, replica in zip(probes, ("r1", "r2"), strict=True):
         d.control(outcome(command, replica, d.now))
     assert d.run(20_000, samples=("r1", "r2")) == []
+
+
+def test_full_model_wakes_what_sleeps_though_nothing_is_ready_and_what_was_woken_needs_no_probe():
+    d = Drive()
+    d.control(sample("r1", T0, state="sleeping"))
+    (wake,) = d.control(announcement("model", name="m2", version="2", at=T0, strategy="full_model"))
+    assert (wake.target, wake.action, wake.replicas.names) == (Model(model="m2", replica="r1"), "wake", ("r1",))
+    assert wake.arm == "warm"
+    d.rebuild()
+    d.control(outcome(wake, "r1", d.now))
+    assert d.run(20_000, samples=("r1",)) == []
+
+
+def test_a_model_is_probed_where_it_is_awake_and_wakes_nobody_by_itself():
+    for strategy, actions in ((None, ["probe"]), ("full_model", ["probe", "wake"])):
+        d = drive(replicas=("r1",))
+        d.control(sample("r2", T0, state="sleeping"))
+        found = d.control(announcement("model", name="m2", version="2", at=T0, strategy=strategy))
+        assert [command.action for command in found] == actions
 
 
 def test_prefixes_of_the_old_model_are_not_offered_any_more():
@@ -194,6 +279,22 @@ def test_an_events_values_come_in_tiers_with_at_most_32_of_the_first_under_way(s
     assert [key for key in named if key in keys[:100]] == list(keys[:100])
     assert [key for key in named if key in keys[100:]] == list(keys[100:])
     assert len(named) == len(keys)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "coverage", "cost"), [("hot_top_n", 0.25, 10), ("sampled", None, None), ("full_snapshot", 1.0, 40)]
+)
+def test_a_values_command_tells_what_its_strategy_covers_and_costs(strategy, coverage, cost):
+    keys = tuple(f"sku:{n}" for n in range(40))
+    d = Drive(pool=REDIS, policy=book(schedule={"top": 10, "sample_share": 0.5}, budget={"embeddings_per_s": 1e6}))
+    event = announcement("event", pool=REDIS, keys=keys, loader="prices", at=T0, strategy=strategy)
+    found = d.control(event) + d.run(10_000)
+    assert found
+    evidence = [command.reason.evidence for command in found]
+    if strategy == "sampled":
+        assert 0.2 < evidence[0]["coverage"] < 0.8
+        coverage, cost = evidence[0]["coverage"], 40 * evidence[0]["coverage"]
+    assert {(each["coverage"], each["cost"]) for each in evidence} == {(coverage, cost)}
 
 
 def test_values_are_fetched_again_after_half_of_their_life_until_the_event():

@@ -62,11 +62,12 @@ def test_telling_twice_writes_once(broker: MemoryBroker) -> None:
 
 def test_a_tokenizer_and_a_template_name_the_model_that_they_belong_to(broker: MemoryBroker) -> None:
     to = ("--scope", "acme", "--pool", "gpu", "--at", NINE)
-    run("model", "tok-2", *to, "--kind", "tokenizer", "--model", "llama-3")
+    run("model", "tok-2", *to, "--kind", "tokenizer", "--model", "llama-3", "--strategy", "full_model")
     run("model", "chat-2", *to, "--kind", "template", "--replaces", "chat-1")
     run("model", "chat-3", *to, "--kind", "template", "--replaces", "chat-1", "--model", "llama-3")
     run("model", "llama-3", *to, "--replaces", "llama-3")
     told = sorted((message.kind, message.name, message.model, message.replaces) for message in written(broker))
+    assert [message.kind for message in written(broker) if message.strategy == "full_model"] == ["tokenizer"]
     assert told == [
         ("model", "llama-3", "llama-3", "llama-3"),
         ("template", "chat-2", None, "chat-1"),
@@ -136,6 +137,7 @@ def test_an_event_names_its_keys_in_order(broker: MemoryBroker, tmp_path: Path) 
         ((*MODEL, "--kind", "colour"), "--kind colour: it is one of"),
         ((*MODEL, "--kind", "tokenizer"), "name the model that it belongs to with --model"),
         ((*MODEL, "--model", "llama-5"), "--model llama-5: the new model is called llama-4"),
+        ((*MODEL, "--strategy", "hot_top_n"), "--strategy hot_top_n: of a model or tokenizer it is full_model"),
         (("model", "x" * 300, "--scope", "acme", "--pool", "gpu"), r"\$.name"),
         (("event", "s", "--scope", "a", "--loader", "l", "--keys", "nowhere.txt"), "nowhere.txt: cannot be read"),
         (
