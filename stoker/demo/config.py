@@ -33,7 +33,7 @@ class DemoConfig:
             back after minutes and hours; here it is seconds.
         lru_minutes: of traffic without any warm-up before, on caches of their own.
         mode: `full` is Stoker as it is; `off` sends every command as a shadow, so that no effect may show; `bad` warms
-            without measure, which must show as harm.
+            without measure, also what nobody asks for, which must show as harm.
         seed: of workload, disturbances and bootstrap.
         root: folder that gets the demo's own folder.
     """
@@ -82,8 +82,9 @@ class DemoConfig:
 
     def policies(self) -> dict[Section, dict[str, str | int | float | bool | None]]:
         """What is written to warmup.policy for every scope before anything runs."""
-        rate = self.profile.prefill_tokens_per_s / self.time_scale
         bad = self.mode == "bad"
+        # Ten times of what there is: a budget that bounds nothing.
+        rate = self.profile.prefill_tokens_per_s / self.time_scale * (10 if bad else 1)
         plan = {"prefix_resident_ms": 6_000, "prefix_repeat_ms": 6_000, "lead_ms": 0, "min_saved_ms": 0} if bad else {}
         return {
             "plan": {"shadow": self.mode == "off", **plan},

@@ -15,6 +15,9 @@ from schemas.topics import COMMANDS, DEAD_LETTERS, INSIGHTS, OUTCOMES
 from stoker.demo.board import Board
 from stoker.demo.config import DemoConfig
 from stoker.demo.effect import Sample, grouped, shadowed, whole
+from stoker.demo.gain import gain
+from stoker.demo.idle import idle
+from stoker.demo.profile import BLOCK_TOKENS
 from stoker.demo.result import Figures
 from stoker.demo.session import Session
 from stoker.demo.show import Screen
@@ -79,10 +82,10 @@ class Run:
         """The figures now.
 
         Args:
-            final: also what takes a while: the control.
+            final: also what takes a while: control, timeline, and what only the whole run can tell.
         """
         config, board, latest, before = self._config, self._board, self._traffic.latest, self._before
-        touches = shadowed(self._traffic.touches, config.profile.capacity_tokens, latest.restarts)
+        touches = shadowed(self._traffic.touches, config.profile.capacity_tokens, latest.restarts, BLOCK_TOKENS)
         issued = board.issued(shadows=config.mode == "off")
         commands = [command for command in issued if command.scope not in config.profile.withheld]
         began_s = time.monotonic() if self._began_s is None else self._began_s
@@ -103,6 +106,9 @@ class Run:
             adapter_misses=(latest.misses, 0 if before is None else before.adapter_misses),
             judged=latest.judged,
             timeline=timeline(touches, commands) if final else (),
+            idle=idle(self._traffic.touches) if final else (),
+            gain=gain(touches, config.seed) if final else None,
+            mode=config.mode,
         )
 
     def _rate(self) -> float:
@@ -146,7 +152,7 @@ async def drive_alone(session: Session, screen: Screen) -> Before | None:
     try:
         run = Run(config, traffic, Board())
         await _attend(session, screen, run, lambda: run.over, quiet=True)
-        touches = shadowed(traffic.touches, config.profile.capacity_tokens)
+        touches = shadowed(traffic.touches, config.profile.capacity_tokens, block_tokens=BLOCK_TOKENS)
         misses = traffic.latest.misses
     finally:
         traffic.stop()

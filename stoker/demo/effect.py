@@ -33,6 +33,8 @@ class Touch:
         ttft_ms: None when it failed before its first token.
         cached_tokens, input_tokens: of the prompt; 0 cached where the engine did not tell.
         due_ms: when the workload wanted it, from its start: the same request has the same in every run of a seed.
+        answer_tokens: of its answer.
+        latency_ms: until its answer ended.
     """
 
     at_ms: int
@@ -44,6 +46,13 @@ class Touch:
     cached_tokens: int
     input_tokens: int
     due_ms: int = 0
+    answer_tokens: int = 0
+    latency_ms: float = 0.0
+
+    @property
+    def family(self) -> str:
+        """Its prefix family: what stands before the question, or less where there is less."""
+        return self.segments[min(1, len(self.segments) - 1)] if self.segments else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,23 +136,22 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class Shadowed:
-    """A touch, and how many of its leading segments plain LRU would have held by then."""
+    """A touch, and what plain LRU would have held by then: how many of its leading segments, how many tokens."""
 
     touch: Touch
     found: int
-
-    @property
-    def lru_tokens(self) -> int:
-        """Tokens of those segments."""
-        return sum(self.touch.tokens[: self.found])
+    lru_tokens: int = 0
 
 
-def shadowed(touches: Iterable[Touch], capacity_tokens: int, restarts: Sequence[Restart] = ()) -> list[Shadowed]:
+def shadowed(
+    touches: Iterable[Touch], capacity_tokens: int, restarts: Sequence[Restart] = (), block_tokens: int = 1
+) -> list[Shadowed]:
     """All touches in order of arrival, with what plain LRU would have found.
 
     Args:
         capacity_tokens: size of one replica's pool.
         restarts: what empties a shadow as it empties the replica.
+        block_tokens: of the engine.
     """
     shadows: dict[str, ShadowLru] = {}
     coming = sorted(restarts, key=lambda restart: restart.at_ms)
@@ -151,8 +159,9 @@ def shadowed(touches: Iterable[Touch], capacity_tokens: int, restarts: Sequence[
     for touch in sorted(touches, key=lambda touch: touch.at_ms):
         while coming and coming[0].at_ms <= touch.at_ms:
             shadows.pop(coming.pop(0).replica, None)
-        shadow = shadows.setdefault(touch.replica, ShadowLru(capacity_tokens))
-        out.append(Shadowed(touch, shadow.request(touch.segments, touch.tokens)))
+        shadow = shadows.setdefault(touch.replica, ShadowLru(capacity_tokens, block_tokens))
+        found = shadow.request(touch.segments, touch.tokens, touch.answer_tokens)
+        out.append(Shadowed(touch, found.segments, found.tokens))
     return out
 
 
@@ -183,12 +192,7 @@ def first_commands(commands: Iterable[Issued]) -> dict[tuple[str, str], Issued]:
 
 def whole(touches: Iterable[Shadowed], until_ms: float = float("inf")) -> Sample:
     """All requests that the workload wanted before a time, as one sample; its units are prefix families or less."""
-    members = [
-        _Member(seen.touch.segments[min(1, len(seen.touch.segments) - 1)] if seen.touch.segments else "", seen)
-        for seen in touches
-        if seen.touch.due_ms < until_ms
-    ]
-    return _sample(members)
+    return _sample([_Member(seen.touch.family, seen) for seen in touches if seen.touch.due_ms < until_ms])
 
 
 @dataclass(frozen=True, slots=True)

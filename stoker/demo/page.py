@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from stoker.demo.config import DemoConfig
 from stoker.demo.effect import Sample
+from stoker.demo.gain import EXACT, Gain
 from stoker.demo.result import Figures
 from stoker.demo.show import LEGEND, facts, share
 from stoker.demo.statistics import Ratio
@@ -94,6 +95,7 @@ def _tiles(figures: Figures, seed: int) -> str:
         ("mean wait, warmed / held out", *_ratio_words(figures.effect(seed))),
         ("p95 wait, warmed / held out", *_ratio_words(figures.tail_effect(seed))),
         ("all requests / without Stoker", *_ratio_words(figures.service_effect(seed))),
+        ("tokens found, beyond plain LRU", *_gain_words(figures.gain)),
         ("commands", f"{len(figures.board.commands):,}", f"{figures.open_commands} without an outcome"),
         ("events in", f"{figures.records:,}", balance),
     )
@@ -108,6 +110,13 @@ def _ratio_words(ratio: Ratio | None) -> tuple[str, str]:
     if ratio is None:
         return "–", "too few touches to say"
     return f"{ratio.value:.2f}", f"95 % interval {ratio.low:.2f} to {ratio.high:.2f}"
+
+
+def _gain_words(gain: Gain | None) -> tuple[str, str]:
+    if gain is None:
+        return "–", "too few requests to say"
+    interval = f"95 % interval {100 * gain.low:+.1f} to {100 * gain.high:+.1f}"
+    return f"{100 * gain.value:+.1f} pt", f"{interval}; within {100 * EXACT:.0f} of 0 is nothing"
 
 
 def _plot(title: str, subtitle: str, figure: Figure, wide: bool) -> str:

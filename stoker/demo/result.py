@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from stoker.demo.board import Board
+from stoker.demo.config import Mode
 from stoker.demo.effect import Groups, Sample
+from stoker.demo.gain import Gain
+from stoker.demo.idle import Idle
 from stoker.demo.statistics import Control, Ratio, enough, ratio
 from stoker.demo.timeline import Span
 
@@ -34,6 +37,9 @@ class Figures:
         adapter_misses: requests that had to load their adapter, in this run and in the one before.
         judged: rewards that were sent.
         timeline: the run in short spans; made at the end.
+        idle: how much room each replica had; made at the end.
+        gain: tokens that all requests found beyond plain LRU; made at the end.
+        mode: of the demo; with `off` nothing is warmed, and whatever differs is chance or the machine.
     """
 
     seconds: float
@@ -52,6 +58,9 @@ class Figures:
     adapter_misses: tuple[int, int] = (0, 0)
     judged: int = 0
     timeline: tuple[Span, ...] = ()
+    idle: tuple[Idle, ...] = ()
+    gain: Gain | None = None
+    mode: Mode = "full"
 
     @property
     def unaccounted(self) -> int:
@@ -102,14 +111,23 @@ class Figures:
                 "mean": _ratio(effect),
                 "p95": _ratio(self.tail_effect(seed)),
                 "service": _ratio(self.service_effect(seed)),
+                "tokens": None if self.gain is None else dataclasses.asdict(self.gain) | {"verdict": self.gain.verdict},
                 "control": None if self.control is None else dataclasses.asdict(self.control),
             },
+            "idle": [dataclasses.asdict(replica) for replica in self.idle],
             "seconds": round(self.seconds, 1),
         }
 
     def verdict(self, seed: int) -> str:
         """What this run shows, in a few sentences, whichever way it went."""
-        sentences = (self._finding(seed), self._service(seed), self._price(), self._control(), self._doubt())
+        sentences = (
+            self._finding(seed),
+            self._tokens(),
+            self._service(seed),
+            self._price(),
+            self._control(),
+            self._doubt(),
+        )
         return " ".join(sentence for sentence in sentences if sentence)
 
     def _finding(self, seed: int) -> str:
@@ -122,12 +140,38 @@ class Figures:
         if effect is None or tail is None:
             why = "too few" if not enough(warmed, held) else "without a ratio"
             return f"{seen}: {why}, this run proves nothing either way. --minutes 10 sees more."
-        opening = {
-            "less": "Warming helped here",
-            "more": "Warming did harm here",
-            "none": "No effect is shown, the interval includes 1",
-        }[effect.verdict]
+        opening = self._opening(effect)
         return f"{opening}: TTFT warmed / held out = {effect} in the mean and {tail} at p95; {seen}."
+
+    def _opening(self, effect: Ratio) -> str:
+        if effect.verdict == "none":
+            return "No effect is shown, the interval includes 1"
+        if self.mode == "off":
+            return "The arms differ although nothing was warmed, which is chance: no effect"
+        if effect.verdict == "more":
+            return "Warming did harm here"
+        if self.gain is not None and self.gain.verdict == "harm":
+            return "What was warmed got faster, at the cost of all"
+        return "Warming helped here"
+
+    def _tokens(self) -> str:
+        """Help or harm as the machine cannot make it."""
+        found, whole = self.gain, self.groups.everything
+        if found is None:
+            return ""
+        if self.mode == "off":
+            opening = (
+                "By tokens nothing was gained or lost, as it must be"
+                if found.verdict == "none"
+                else "By tokens something was gained or lost although nothing was warmed: distrust this"
+            )
+        else:
+            did = {"help": "helped", "harm": "did harm", "none": "neither helped nor harmed the service as a whole"}
+            opening = f"By tokens, which do not depend on the machine, warming {did[found.verdict]}"
+        return (
+            f"{opening}: {_percent(whole)} of all prompt tokens were found cached, {found} against plain LRU of the "
+            "same capacity."
+        )
 
     def _service(self, seed: int) -> str:
         effect = self.service_effect(seed)
@@ -138,10 +182,14 @@ class Figures:
             "more": "The service as a whole got slower",
             "none": "The service as a whole is about as fast",
         }[effect.verdict]
+        machine = "That run had the machine to itself; here Flink and the executor share it with the engines."
+        if self.mode == "off":
+            machine += " Nothing was warmed: a difference is the machine and the stack beside it, not warming."
+        elif effect.verdict == "more" and self.gain is not None and self.gain.verdict != "harm":
+            machine += " By tokens no harm is shown: warm-ups displaced nothing that counts."
         return (
             f"{opening}: mean TTFT of all requests is {effect} of the same requests without Stoker, which found "
-            f"{_percent(self.lru_only)} of their tokens cached, and {_percent(self.in_its_place)} with it. "
-            "That run had the machine to itself; here Flink and the executor share it with the engines."
+            f"{_percent(self.lru_only)} of their tokens cached, and {_percent(self.in_its_place)} with it. {machine}"
         )
 
     def _price(self) -> str:

@@ -18,8 +18,10 @@ from connectors.kafka.producer import KafkaRecordProducer
 from connectors.settings import KafkaSettings, RedisSettings
 from schemas import EVERY_SCOPE, Policy, StackFault, TransientFault, encode
 from schemas.topics import ANNOUNCEMENTS, POLICY
+from stoker.announcing import store_texts
 from stoker.demo.announced import LOADER, announced, write_prices, write_weights
 from stoker.demo.config import DemoConfig
+from stoker.demo.unwanted import unwanted
 from stoker.replay.run import Place
 from stoker.stack import ports
 from stoker.stack.flink import FlinkApplication, start_application
@@ -126,13 +128,17 @@ class Session:
             self.restarting.discard(replica)
 
     def announce(self, began_ms: int) -> None:
-        """Tells the planners what the workload's tenants know beforehand: adapters, and a sale.
+        """Tells the planners what the workload's tenants know beforehand: adapters, a sale; in mode `bad` also junk.
 
         Args:
             began_ms: when the traffic begins.
         """
         now_ms = time.time_ns() // 1_000_000
         changes = announced(self.config, began_ms, self.place.adapters, now_ms)
+        if self.config.mode == "bad":
+            for change, text in unwanted(self.config, began_ms, POOL, MODEL):
+                store_texts(self.place.redis, change.scope, change.segments, [("system", text)], change.at_ms)
+                changes.append(change)
         with KafkaRecordProducer(self.kafka, client_id="stoker-demo") as producer:
             for change in changes:
                 topic = self.kafka.topic(ANNOUNCEMENTS)

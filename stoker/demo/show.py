@@ -151,7 +151,11 @@ def facts(figures: Figures, config: DemoConfig) -> list[tuple[str, str]]:
     profile, board, account = config.profile, figures.board, figures.board.account
     busy = figures.seconds * profile.replicas * profile.prefill_tokens_per_s
     balance = "balances" if figures.unaccounted == 0 else f"DOES NOT BALANCE by {figures.unaccounted}"
-    mode = {"full": "", "off": "; every command a shadow", "bad": "; warming without measure"}[config.mode]
+    mode = {
+        "full": "",
+        "off": "; every command a shadow",
+        "bad": "; warming without measure, also what nobody asks for",
+    }[config.mode]
     misses, misses_alone = figures.adapter_misses
     found = [
         ("workload", profile.title + mode),
@@ -167,6 +171,7 @@ def facts(figures: Figures, config: DemoConfig) -> list[tuple[str, str]]:
             f"{board.warmed_tokens() / busy:.1%} (limit {config.policies()['budget']['prefill_share']:.0%}); "
             f"{failures(figures)} of {figures.requests} requests failed; generator late by {figures.behind_ms:.0f} ms",
         ),
+        ("idle", idleness(figures)),
         (
             "events",
             f"{figures.records} in = {account.counted} counted + {account.second_phase} second phase + "
@@ -188,6 +193,16 @@ def facts(figures: Figures, config: DemoConfig) -> list[tuple[str, str]]:
         alone = f"; {misses_alone} in the run without Stoker" if figures.lru_only is not None else ""
         found.append(("adapters", f"{misses} requests waited for their adapter to be loaded{alone}"))
     return found
+
+
+def idleness(figures: Figures) -> str:
+    """The room of each replica: how much of the time it had no request, and how long the gaps are."""
+    told = (
+        f"{one.replica} {one.share:.0%} of the time without a request, gaps of {milliseconds(one.median_gap_ms)} ms "
+        "in the median"
+        for one in figures.idle
+    )
+    return "; ".join(told) or "-"
 
 
 def entropies(figures: Figures) -> str:

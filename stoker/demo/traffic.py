@@ -201,4 +201,6 @@ def touch_of(seen: Seen) -> Touch:
         cached_tokens=answer.cached_tokens or 0,
         input_tokens=answer.prompt_tokens,
         due_ms=seen.turn.at_ms,
+        answer_tokens=answer.output_tokens or 0,
+        latency_ms=answer.latency_ms,
     )

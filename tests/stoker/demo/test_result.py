@@ -14,6 +14,8 @@ from schemas import Accounting, encode
 from stoker.demo.board import Board
 from stoker.demo.config import DemoConfig
 from stoker.demo.effect import Groups, Sample, Shadowed, Touch
+from stoker.demo.gain import Gain
+from stoker.demo.idle import Idle
 from stoker.demo.page import page
 from stoker.demo.profile import generated_profile
 from stoker.demo.result import Figures
@@ -46,7 +48,7 @@ def test_the_json_has_the_shape_of_the_design() -> None:
     document = json.loads(json.dumps(figures(sample(50), sample(100)).as_json(seed=1)))
     assert set(document) == {
         *("events_in", "events_counted", "second_phase", "not_demand", "dead_letters", "duplicates", "late"),
-        *("commands", "outcomes", "ttft_ms", "effect", "seconds"),
+        *("commands", "outcomes", "ttft_ms", "effect", "idle", "seconds"),
     }
     assert set(document["ttft_ms"]) == {"warmed", "held_out", "rest", "lru_only", "ratio_ci"}
     for group in ("warmed", "held_out", "rest"):
@@ -123,6 +125,56 @@ def test_a_run_whose_generator_fell_behind_says_nothing_of_the_service() -> None
     late = replace(slow, behind_ms=5_000.0)
     assert "got slower" not in late.verdict(1)
     assert "5 s behind" in late.verdict(1)
+
+
+HELP, HARM, NOTHING = Gain(0.05, 0.03, 0.07), Gain(-0.05, -0.07, -0.03), Gain(-0.004, -0.009, 0.001)
+
+
+@pytest.mark.parametrize(
+    ("found", "told"), [(HELP, "warming helped:"), (HARM, "warming did harm:"), (NOTHING, "neither helped nor harmed")]
+)
+def test_tokens_say_what_the_machine_cannot(found: Gain, told: str) -> None:
+    run = replace(figures(sample(100), sample(100.4)), gain=found)
+    assert told in run.verdict(1)
+    assert run.as_json(1)["effect"]["tokens"]["verdict"] == found.verdict
+
+
+def test_who_gained_at_the_cost_of_all_is_not_called_help() -> None:
+    run = replace(figures(sample(50), sample(100)), gain=HARM, mode="bad")
+    assert "helped" not in run.verdict(1)
+    assert "at the cost of all" in run.verdict(1)
+    assert "did harm" in run.verdict(1)
+
+
+@pytest.mark.parametrize(("warmed", "held"), [(50, 100), (100, 50), (100, 100.4)])
+def test_with_warming_off_no_effect_is_claimed_and_a_slower_service_is_the_machine_s(
+    warmed: float, held: float
+) -> None:
+    off = replace(
+        figures(sample(warmed), sample(held)), gain=NOTHING, mode="off", lru_only=sample(20), in_its_place=sample(90)
+    )
+    said = off.verdict(1)
+    assert "no effect" in said.lower()
+    for claim in ("helped", "did harm", "distrust"):
+        assert claim not in said
+    assert "got slower" in said
+    assert "Nothing was warmed: a difference is the machine and the stack beside it, not warming." in said
+    assert "distrust this" in replace(off, gain=HARM).verdict(1)
+
+
+def test_a_service_that_got_slower_without_losing_tokens_did_not_because_of_what_was_displaced() -> None:
+    slow = replace(figures(sample(50), sample(100)), lru_only=sample(20), in_its_place=sample(90), gain=NOTHING)
+    assert "displaced nothing" in slow.verdict(1)
+    assert "displaced nothing" not in replace(slow, gain=HARM).verdict(1)
+
+
+def test_idle_gaps_of_every_replica_are_in_the_terminal_the_page_and_the_json() -> None:
+    config = DemoConfig(generated_profile(1), minutes=2)
+    run = replace(figures(sample(50), sample(100)), idle=(Idle("r0", 0.41, 118.0), Idle("r1", 0.0, None)))
+    told = "r0 41% of the time without a request, gaps of 118 ms in the median"
+    assert told in " ".join(shown(summary(run, config)).split())
+    assert told in page(run, config)
+    assert run.as_json(1)["idle"][0] == {"replica": "r0", "share": 0.41, "median_gap_ms": 118.0}
 
 
 def test_a_control_that_finds_something_says_distrust_this() -> None:

@@ -10,19 +10,19 @@ from stoker.simulator.blocks import BlockPool
 
 def test_what_was_not_touched_longest_leaves_first_and_a_tail_before_its_head() -> None:
     pool = ShadowLru(100)
-    assert pool.request(("s", "a", "q"), (20, 30, 10)) == 0
-    assert pool.request(("s", "b"), (20, 30)) == 1
-    assert pool.request(("s", "c"), (20, 15)) == 1  # 105 tokens: the question goes, the document stays
-    assert pool.request(("s", "a", "q"), (20, 30, 10)) == 2  # 105 again: now b is the oldest
-    assert pool.request(("s", "b"), (20, 30)) == 1
-    assert pool.request(("s", "c"), (20, 15)) == 1
-    assert pool.request(("s", "b"), (20, 30)) == 2
+    assert pool.request(("s", "a", "q"), (20, 30, 10)).segments == 0
+    assert pool.request(("s", "b"), (20, 30)).segments == 1
+    assert pool.request(("s", "c"), (20, 15)).segments == 1  # 105 tokens: the question goes, the document stays
+    assert pool.request(("s", "a", "q"), (20, 30, 10)).segments == 2  # 105 again: now b is the oldest
+    assert pool.request(("s", "b"), (20, 30)).segments == 1
+    assert pool.request(("s", "c"), (20, 15)).segments == 1
+    assert pool.request(("s", "b"), (20, 30)).segments == 2
 
 
 def test_a_request_larger_than_the_pool_leaves_room_for_nothing() -> None:
     pool = ShadowLru(50)
     pool.request(("a", "b"), (30, 40))
-    assert pool.request(("a", "b"), (30, 40)) == 1, "the head outlives the tail"
+    assert pool.request(("a", "b"), (30, 40)).segments == 1, "the head outlives the tail"
 
 
 def test_it_agrees_with_the_simulators_pool_on_whole_blocks() -> None:
@@ -37,7 +37,7 @@ def test_it_agrees_with_the_simulators_pool_on_whole_blocks() -> None:
             for segment, size in zip(segments, (4, 8), strict=True)
             for index in range(size)
         ]
-        found = shadow.request(segments, (4, 8))
+        found = shadow.request(segments, (4, 8)).segments
         # The last token of a prompt is always computed again, so one more token follows.
         held = pool.admit(blocks, 13, 13)
         assert held is not None
@@ -46,3 +46,19 @@ def test_it_agrees_with_the_simulators_pool_on_whole_blocks() -> None:
         pool.store(held, 12)
         pool.release(held)
     assert agreed / asked > 0.9
+
+
+def test_blocks_that_no_segment_fills_and_answers_count_as_in_the_engine() -> None:
+    pool = ShadowLru(160, block_tokens=16)
+    assert pool.request(("s", "q"), (40, 20), answer_tokens=12) == (0, 0)
+    assert pool.request(("s", "r"), (40, 20), answer_tokens=12) == (1, 32), "of 40 tokens two blocks are full"
+    # The system prompt's two blocks and two more of each request, one of them filled by its answer: four are left.
+    assert pool.request(("x",), (80,)) == (0, 0)
+    assert pool.request(("s", "q"), (40, 20)) == (2, 48), "only the first answer had to leave"
+
+
+def test_a_segment_that_lost_its_tail_counts_as_lost_and_its_head_as_tokens() -> None:
+    pool = ShadowLru(100)
+    pool.request(("a",), (60,))
+    pool.request(("b",), (70,))
+    assert pool.request(("a",), (60,)) == (0, 30)
