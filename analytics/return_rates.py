@@ -13,6 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from heapq import nsmallest
 
 from analytics.decay import Decay
@@ -102,6 +103,8 @@ class ReturnRates:
 
     def least_octave(self, expected: float) -> float:
         """From which octave on a class may have prefixes of which so many requests are expected."""
+        if not self._factors:
+            return _promising(expected)
         least = self._least.get(expected)
         if least is None:
             least = self._least[expected] = min(
@@ -209,6 +212,12 @@ def _least(number: int, expected: float) -> float:
     if wanted < LEAST + (octave + 1) / PER_OCTAVE or octave == _OCTAVES - 1:
         return max(low, wanted)
     return math.inf
+
+
+@lru_cache(maxsize=256)
+def _promising(expected: float) -> float:
+    """From which octave on prefixes promise so much where nothing was learned: most trees are small and soon let go."""
+    return min(_least(number, expected) for number in range(_OCTAVES))
 
 
 def _some(found: list[Node], turn: int) -> list[Node]:
