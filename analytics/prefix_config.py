@@ -65,9 +65,9 @@ class PrefixConfig:
     )
     min_tokens: int = knob(16, "A shorter prefix fills no block of any replica.", unit="tokens", low=1, high=1_048_576)
     asked_rule: str = knob(
-        "tuned",
-        "The chance of being asked for: `tuned` by how often prefixes as hot came back, `spec` as hotness promises it.",
-        choices=("tuned", "spec"),
+        "spec",
+        "The chance of being asked for: `spec` as hotness promises it, `tuned` by how often prefixes as hot came back.",
+        choices=("spec", "tuned"),
     )
     min_p_asked: float = knob(
         0.3, "A prefix less likely to be asked for within the horizon is no candidate.", low=0.001, high=0.999

@@ -135,6 +135,11 @@ class WarmupSettings(Section):
         default="spec",
         description="The half-life of hotness: fixed (`spec`), or 2 to 3 median reuse gaps of the traffic (`tuned`).",
     )
+    prefix_asked_rule: Literal["spec", "tuned"] = Field(
+        default="spec",
+        description="The chance that a prefix is asked for: as its hotness promises (`spec`), or as often as prefixes as"
+        " hot came back (`tuned`).",
+    )
     half_life_floor_ms: int = Field(
         default=30_000,
         ge=1_000,
@@ -296,6 +301,7 @@ class JobSettings(BaseModel):
         return PrefixConfig(
             slide_ms=self.warmup.pane_ms,
             rule=self.warmup.prefix_rule,
+            asked_rule=self.warmup.prefix_asked_rule,
             half_life_floor_ms=self.warmup.half_life_floor_ms,
             half_life_ceiling_ms=self.warmup.half_life_ceiling_ms,
             min_p_asked=self.warmup.min_p_asked,

@@ -204,13 +204,14 @@ def test_what_was_asked_for_once_is_a_candidate_where_it_surely_comes_again_and_
 
 def test_a_tree_goes_on_with_what_it_has_learned_and_leaves_nothing_behind() -> None:
     store = MemoryMapStore()
-    tree, whole = PrefixTree(PrefixConfig(), store), PrefixTree(PrefixConfig(), MemoryMapStore())
+    tuned = PrefixConfig(asked_rule="tuned")
+    tree, whole = PrefixTree(tuned, store), PrefixTree(tuned, MemoryMapStore())
     for at_ms, names in sessions(0.5, seed=4, minutes=6):
         told = delta(*(chain(name, last_ms=at_ms) for name in names), at_ms=at_ms + SLIDE)
         tree.on_delta(told)
         whole.on_delta(told)
         store = store.copy()
-        tree = PrefixTree(PrefixConfig(), store)
+        tree = PrefixTree(tuned, store)
         assert tree.on_timer(at_ms + SLIDE) == whole.on_timer(at_ms + SLIDE)
     assert any(key[0] == "r" for key in store.records)
     spec = PrefixTree(PrefixConfig(asked_rule="spec"), store.copy())
@@ -224,7 +225,7 @@ def test_a_tree_goes_on_with_what_it_has_learned_and_leaves_nothing_behind() -> 
 
 def test_under_the_other_rule_what_was_learned_is_forgotten() -> None:
     store = MemoryMapStore()
-    tree = PrefixTree(PrefixConfig(), store)
+    tree = PrefixTree(PrefixConfig(asked_rule="tuned"), store)
     tree.on_delta(delta(chain("a", count=3)))
     tree.on_timer(T0 + SLIDE)
     assert any(key[0] == "r" for key in store.records)
