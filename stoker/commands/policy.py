@@ -42,7 +42,7 @@ def get(config: Config = None, bootstrap: Bootstrap = None) -> None:
 
 
 def set_(
-    section: Annotated[str, typer.Argument(help="A section of docs/configuration.md, such as plan or budget; a wrong name lists them all.")],
+    section: Annotated[str, typer.Argument(help="One of docs/configuration.md, as plan; a wrong name lists them all.")],
     values: Annotated[list[str], typer.Argument(help="key=value pairs; a value is JSON, a bare word is a string.")],
     scope: Scope = "*",
     config: Config = None,
