@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from schemas import Arm
-from stoker.demo.shadow import ShadowLru
+from stoker.demo.shadow import PatientShadow, ShadowLru
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,15 +153,19 @@ def shadowed(
         restarts: what empties a shadow as it empties the replica.
         block_tokens: of the engine.
     """
-    shadows: dict[str, ShadowLru] = {}
+    shadows: dict[str, tuple[ShadowLru, PatientShadow]] = {}
     coming = sorted(restarts, key=lambda restart: restart.at_ms)
     out = []
     for touch in sorted(touches, key=lambda touch: touch.at_ms):
         while coming and coming[0].at_ms <= touch.at_ms:
             shadows.pop(coming.pop(0).replica, None)
-        shadow = shadows.setdefault(touch.replica, ShadowLru(capacity_tokens, block_tokens))
-        found = shadow.request(touch.segments, touch.tokens, touch.answer_tokens)
-        out.append(Shadowed(touch, found.segments, found.tokens))
+        if touch.replica not in shadows:
+            size = (capacity_tokens, block_tokens)
+            shadows[touch.replica] = ShadowLru(*size), PatientShadow(*size)
+        timeless, patient = shadows[touch.replica]
+        prompt = (touch.segments, touch.tokens, touch.answer_tokens)
+        found = patient.request(*prompt, touch.at_ms, touch.ttft_ms)
+        out.append(Shadowed(touch, timeless.request(*prompt), found))
     return out
 
 

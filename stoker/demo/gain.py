@@ -1,4 +1,4 @@
-"""Whether warming helped or harmed the service, told by tokens: they do not depend on how busy the machine is.
+"""Whether warming helped or harmed the service, told by tokens: a busy machine makes nobody find less.
 
 What all requests of a run found cached is held against what plain LRU of the same capacity would have found of the same
 requests, on the same replicas (`shadow`). A warm-up that displaces more than it brings shows here, whatever it does to
@@ -17,7 +17,7 @@ from stoker.demo.effect import Shadowed
 from stoker.demo.statistics import MIN_TOUCHES, MIN_UNITS, RESAMPLES
 
 EXACT = 0.01
-"""How far the shadow may be from the engines where nobody warms: it knows no requests in flight."""
+"""How far the shadow may be from the engines where nobody warms: it does not know when a request was let in."""
 
 
 @dataclass(frozen=True)
