@@ -115,14 +115,14 @@ class AnnouncedPlanner:
         What another announcement wants by now as well goes on.
         """
         held = self._held.get(message.announcement_id)
-        if held is None or at_ms >= self._until_ms(held):
+        if held is None:
             return []
         others = [other for other in self._held.values() if other.scope == held.scope and other is not held]
         shared = {each.key for other in others for each in self._by_now(other, at_ms, ready, policy)}
         sent = [
             target
             for each in self._by_now(held, at_ms, ready, policy)
-            if each.key not in shared and (target := self._under_way(held, each, at_ms)) is not None
+            if each.key not in shared and (target := self._under_way(held, each)) is not None
         ]
         return [
             self._cancel(held, sent[start : start + MAX_CANCELLED], at_ms, policy)
@@ -147,7 +147,7 @@ class AnnouncedPlanner:
         return (message for message in self._held.values() if message.kind in _ENDING)
 
     def _due(self, message: Announcement, at_ms: int, ready: Ready, policy: PolicyBook) -> list[Draft]:
-        until_ms = self._until_ms(message)
+        until_ms = message.at_ms + self._config.scaled(LINGER_MS)
         if at_ms >= until_ms:
             return []
         drafts: list[Draft] = []
@@ -241,16 +241,16 @@ class AnnouncedPlanner:
             exempt=True,
         )
 
-    def _until_ms(self, message: Announcement) -> int:
-        return message.at_ms + self._config.scaled(LINGER_MS)
-
     def _by_now(self, message: Announcement, at_ms: int, ready: Ready, policy: PolicyBook) -> Iterator[Wanted]:
         return (each for each in self._wanted(message, ready, policy) if each.due_ms <= at_ms)
 
-    def _under_way(self, message: Announcement, wanted: Wanted, at_ms: int) -> Target | None:
-        """A target whose live command is the one that an announcement sent, and not what demand asked for."""
+    def _under_way(self, message: Announcement, wanted: Wanted) -> Target | None:
+        """A target whose last command is one that the announcement sent, and not demand, and is not answered yet.
+
+        One that has expired meanwhile may have been begun before: it is taken back too.
+        """
         target = self._memory.get(message.scope, wanted.key)
-        if target is None or not target.live(at_ms):
+        if target is None or not target.waiting:
             return None
         named = (message.scope, message.pool, wanted.key, wanted.action, message.version)
         return target if target.command_id == command_id(*named, target.bucket, target.attempt) else None
