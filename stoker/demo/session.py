@@ -136,7 +136,7 @@ class Session:
         now_ms = time.time_ns() // 1_000_000
         changes = announced(self.config, began_ms, self.place.adapters, now_ms)
         if self.config.mode == "bad":
-            for change, text in unwanted(self.config, began_ms, POOL, MODEL):
+            for change, text in unwanted(self.config, began_ms, now_ms, POOL, MODEL):
                 store_texts(self.place.redis, change.scope, change.segments, [("system", text)], change.at_ms)
                 changes.append(change)
         with KafkaRecordProducer(self.kafka, client_id="stoker-demo") as producer:

@@ -18,11 +18,14 @@ WORDS = 1_600
 """A token each. Those of the last fifteen seconds, hold-out apart, take about half of a replica's pool."""
 
 
-def unwanted(config: DemoConfig, began_ms: int, pool: str, model: str) -> Iterator[tuple[Announcement, str]]:
+def unwanted(
+    config: DemoConfig, began_ms: int, now_ms: int, pool: str, model: str
+) -> Iterator[tuple[Announcement, str]]:
     """Each prompt's announcement and text, in the order of their times; the scopes that keep texts take turns.
 
     Args:
         began_ms: when the traffic begins.
+        pool, model: of the replicas.
     """
     scopes = sorted(set(config.profile.scopes.tenants.values()) - config.profile.withheld)
     for number in range(round(config.minutes * 60 * PER_S)):
@@ -37,7 +40,7 @@ def unwanted(config: DemoConfig, began_ms: int, pool: str, model: str) -> Iterat
                 kind="prompt",
                 name=name,
                 version="1",
-                announced_at_ms=began_ms,
+                announced_at_ms=now_ms,
                 at_ms=at_ms,
                 model=model,
                 segments=segments_of([("system", text)], model, ""),
