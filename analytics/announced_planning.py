@@ -8,8 +8,9 @@ rendered with the old one (`endings`): such prefixes are not offered any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
+from analytics.announced_drafts import cancelling, preparing
 from analytics.commands import Draft
 from analytics.copies import spread
 from analytics.endings import ended_before
@@ -21,13 +22,10 @@ from analytics.records import Record, Section, pack, path, unpack
 from analytics.replicas import Ready
 from analytics.targets import Target
 from analytics.wanted import Wanted, wanted_of
-from analytics.worth import Worth
-from schemas import Announcement, Cancel, Model, decode, encode
-from schemas.canonical import bucket, cancel_key, command_id, value_key
-from schemas.warmup_command import MAX_CANCELLED, Qos
+from schemas import Announcement, Model, decode, encode
+from schemas.canonical import bucket, command_id, value_key
+from schemas.warmup_command import MAX_CANCELLED, Action
 
-TRIGGER = "announced"
-TRIGGER_WITHDRAWN = "withdrawn"
 LINGER_MS = 60_000
 """How long after its effect a change is still prepared, where that did not succeed before. Scaled."""
 
@@ -38,9 +36,14 @@ _ENDING = frozenset({"model", "tokenizer", "template"})
 
 
 class AnnouncedRecord(Record, frozen=True, array_like=True):
-    """An announcement as it is kept: the message in the JSON of its topic."""
+    """An announcement as it is kept: the message in the JSON of its topic.
+
+    Attributes:
+        fetched: of a full snapshot, keys that an earlier one has fetched and that last beyond this one.
+    """
 
     message: bytes
+    fetched: tuple[str, ...] = ()
 
 
 class AnnouncedPlanner:
@@ -57,6 +60,7 @@ class AnnouncedPlanner:
         self._store = store
         self._held: dict[str, Announcement] = {}
         self._values: dict[str, frozenset[str]] = {}
+        self._fetched: dict[str, tuple[str, ...]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._held)
@@ -74,8 +78,9 @@ class AnnouncedPlanner:
         if message.deleted:
             self._drop(name)
         else:
-            self._hold(message)
-            self._store.put(path(name), pack(AnnouncedRecord(1, encode(message))))
+            fetched = self._fetched_before(message)
+            self._hold(message, fetched)
+            self._store.put(path(name), pack(AnnouncedRecord(1, encode(message), fetched)))
         return True
 
     def forget(self, at_ms: int) -> None:
@@ -125,22 +130,26 @@ class AnnouncedPlanner:
             if each.key not in shared and (target := self._under_way(held, each)) is not None
         ]
         return [
-            self._cancel(held, sent[start : start + MAX_CANCELLED], at_ms, policy)
+            cancelling(self._config, policy.plan(held.scope), held, sent[start : start + MAX_CANCELLED], at_ms)
             for start in range(0, len(sent), MAX_CANCELLED)
         ]
 
     def restore(self, blob: bytes) -> None:
         """Takes back one announcement."""
-        self._hold(decode(unpack(blob, AnnouncedRecord).message, Announcement))
+        record = unpack(blob, AnnouncedRecord)
+        self._hold(decode(record.message, Announcement), record.fetched)
 
-    def _hold(self, message: Announcement) -> None:
+    def _hold(self, message: Announcement, fetched: tuple[str, ...]) -> None:
         self._held[message.announcement_id] = message
+        if fetched:
+            self._fetched[message.announcement_id] = fetched
         if message.kind == "event":
             self._values[message.announcement_id] = frozenset(map(value_key, message.keys))
 
     def _drop(self, name: str) -> None:
         del self._held[name]
         self._values.pop(name, None)
+        self._fetched.pop(name, None)
         self._store.remove(path(name))
 
     def _ending(self) -> Iterator[Announcement]:
@@ -176,7 +185,9 @@ class AnnouncedPlanner:
         target, now = self._memory.get(message.scope, wanted.key), bucket(at_ms, repeat_ms)
         attempt, missing = 1, () if self._redis else ready.names
         if target is not None:
-            asked = target.bucket == now
+            # A value of an older version is fetched anew; what was sent since this one was told is not sent for again.
+            older = self._redis and target.issued_ms < message.announced_at_ms
+            asked = target.bucket == now and not (older and not self._sent(message, target, wanted.action))
             if (asked and not target.failed_by(at_ms)) or target.rests_until_ms > at_ms:
                 return None
             missing = () if self._redis else target.missing(ready, at_ms)
@@ -187,58 +198,11 @@ class AnnouncedPlanner:
             missing = (replica,) if wanted.action == "wake" else tuple(name for name in missing if name == replica)
         if not self._redis and not missing:
             return None
-        budget = policy.budget()
+        life_ms = max(self._config.min_life_ms, min(until_ms - at_ms, self._config.life_ms(plan.embedding_life_ms)))
         names = spread(missing, plan.copies, wanted.key)
-        saved_ms = wanted.tokens / (budget.prefill_tokens_per_s * self._config.time_scale) * 1000
-        qos: Qos = plan.qos  # type: ignore[assignment]
-        return Draft(
-            scope=message.scope,
-            key=wanted.key,
-            source=wanted.target,
-            unit=wanted.unit,
-            bucket=now,
-            attempt=attempt,
-            life_ms=max(self._config.min_life_ms, min(until_ms - at_ms, self._config.life_ms(plan.embedding_life_ms))),
-            repeat_ms=repeat_ms,
-            names=names,
-            # A pool that sleeps has no budget to wake it from.
-            charge=0.0 if wanted.action == "wake" else float(max(1, wanted.tokens)),
-            worth=Worth(
-                p_asked=1.0, p_absent=1.0, saved_ms=saved_ms, cost=float(max(1, wanted.tokens) * max(1, len(names)))
-            ),
-            trigger=TRIGGER,
-            qos=qos,
-            tokens=wanted.tokens,
-            evidence={"takes_effect_in_ms": float(message.at_ms - at_ms), **dict(wanted.evidence)},
-            action=wanted.action,
-            content_version=message.version,
-            exempt=isinstance(wanted.target, Model) or message.strategy == "full_snapshot",
-        )
-
-    def _cancel(self, message: Announcement, sent: Sequence[Target], at_ms: int, policy: PolicyBook) -> Draft:
-        """Costs nothing and lives as long as what it takes back."""
-        ids = tuple(target.command_id for target in sent)
-        plan, key = policy.plan(message.scope), cancel_key(ids)
-        repeat_ms = self._config.scaled(plan.prefix_repeat_ms)
-        qos: Qos = plan.qos  # type: ignore[assignment]
-        return Draft(
-            scope=message.scope,
-            key=key,
-            source=Cancel(command_ids=ids),
-            unit=key,
-            bucket=bucket(at_ms, repeat_ms),
-            attempt=1,
-            life_ms=max(self._config.min_life_ms, max(target.expires_ms for target in sent) - at_ms),
-            repeat_ms=repeat_ms,
-            names=(),
-            charge=0.0,
-            worth=Worth(p_asked=0.0, p_absent=1.0, saved_ms=0.0, cost=1.0),
-            trigger=TRIGGER_WITHDRAWN,
-            qos=qos,
-            evidence={"commands": float(len(ids))},
-            action="cancel",
-            content_version=message.version,
-            exempt=True,
+        prefill_per_s = policy.budget().prefill_tokens_per_s * self._config.time_scale
+        return preparing(
+            message, wanted, at_ms, plan, now, attempt, life_ms, repeat_ms, names, wanted.tokens / prefill_per_s * 1000
         )
 
     def _by_now(self, message: Announcement, at_ms: int, ready: Ready, policy: PolicyBook) -> Iterator[Wanted]:
@@ -250,10 +214,32 @@ class AnnouncedPlanner:
         One that has expired meanwhile may have been begun before: it is taken back too.
         """
         target = self._memory.get(message.scope, wanted.key)
-        if target is None or not target.waiting:
+        if target is None or not target.waiting or not self._sent(message, target, wanted.action):
             return None
-        named = (message.scope, message.pool, wanted.key, wanted.action, message.version)
-        return target if target.command_id == command_id(*named, target.bucket, target.attempt) else None
+        return target
 
     def _wanted(self, message: Announcement, ready: Ready, policy: PolicyBook) -> Iterator[Wanted]:
-        return wanted_of(message, self._redis, ready, policy.schedule(message.scope), self._config)
+        fetched = self._fetched.get(message.announcement_id, ())
+        return wanted_of(message, self._redis, ready, policy.schedule(message.scope), self._config, fetched)
+
+    def _fetched_before(self, message: Announcement) -> tuple[str, ...]:
+        """Keys of a full snapshot whose value of the same version is there, and stays until the snapshot is over.
+
+        Found once, so that what this snapshot fetches itself does not change its waves.
+        """
+        if not self._redis or message.strategy != "full_snapshot":
+            return ()
+        until_ms = message.at_ms + self._config.scaled(LINGER_MS)
+        found = []
+        for key in message.keys:
+            target = self._memory.get(message.scope, value_key(key))
+            lasts = target is not None and any(stay.until_ms >= until_ms for stay in target.stays.values())
+            if target is not None and lasts and self._sent(message, target, "warm"):
+                found.append(key)
+        return tuple(found)
+
+    @staticmethod
+    def _sent(message: Announcement, target: Target, action: Action) -> bool:
+        """Whether a target's last command is one for this version, as an announcement sends it."""
+        named = (message.scope, message.pool, target.key, action, message.version)
+        return target.command_id == command_id(*named, target.bucket, target.attempt)

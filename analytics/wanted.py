@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from analytics.plan_config import PlanConfig
@@ -34,16 +34,22 @@ class Wanted(NamedTuple):
 
 
 def wanted_of(
-    message: Announcement, redis: bool, ready: Ready, schedule: SchedulePolicy, config: PlanConfig
+    message: Announcement,
+    redis: bool,
+    ready: Ready,
+    schedule: SchedulePolicy,
+    config: PlanConfig,
+    fetched: Collection[str] = (),
 ) -> Iterator[Wanted]:
     """Everything a message asks for, by due time.
 
     Args:
         redis: whether for a Redis pool: values; a GPU pool gets everything else.
+        fetched: keys that an earlier snapshot has fetched in this version.
     """
     if redis:
         if message.kind == "event" and message.loader:
-            yield from _values(message, schedule, config)
+            yield from _values(message, schedule, config, fetched)
         return
     if message.kind in ("model", "tokenizer"):
         yield from _models(message, ready)
@@ -54,10 +60,11 @@ def wanted_of(
         yield Wanted(due_ms, prefix_key(segments[-1].hash), prefix, "warm", segments[0].hash, prefix.tokens, 0)
 
 
-def selection_of(message: Announcement, schedule: SchedulePolicy) -> Selection:
-    """The keys of an event that its strategy takes."""
+def selection_of(message: Announcement, schedule: SchedulePolicy, fetched: Collection[str]) -> Selection:
+    """The keys of an event that its strategy takes; of a snapshot what the last one has not fetched."""
     if message.strategy == "full_snapshot":
-        return full_snapshot(message.keys, {}, {})
+        versions = dict.fromkeys(message.keys, message.version)
+        return full_snapshot(message.keys, dict.fromkeys(fetched, message.version), versions)
     if message.strategy == "sampled":
         return sampled(message.keys, schedule.sample_share, message.announcement_id)
     return hot_top_n(message.keys, schedule.top)
@@ -70,9 +77,11 @@ def waves_of(message: Announcement, keys: tuple[str, ...], schedule: SchedulePol
     return schedule_warmup(keys, Tiers(first, top, schedule.in_flight, schedule.batch, schedule.pause_ms))
 
 
-def _values(message: Announcement, schedule: SchedulePolicy, config: PlanConfig) -> Iterator[Wanted]:
+def _values(
+    message: Announcement, schedule: SchedulePolicy, config: PlanConfig, fetched: Collection[str]
+) -> Iterator[Wanted]:
     start_ms = message.at_ms - config.scaled(schedule.lead_ms)
-    chosen = selection_of(message, schedule)
+    chosen = selection_of(message, schedule, fetched)
     evidence = (("coverage", chosen.coverage), ("cost", float(chosen.cost)))
     for wave in waves_of(message, chosen.keys, schedule):
         due_ms = start_ms + (config.scaled(wave.offset_ms) if wave.offset_ms else 0)

@@ -19,9 +19,8 @@ def announcement(kind="prompt", at=T0 + MINUTE, scope="a", pool="p", name="suppo
         kind=kind,
         name=name,
         version=version,
-        announced_at_ms=T0,
         at_ms=at,
-        **more,
+        **{"announced_at_ms": T0, **more},
     )
 
 
@@ -295,6 +294,60 @@ def test_a_values_command_tells_what_its_strategy_covers_and_costs(strategy, cov
         assert 0.2 < evidence[0]["coverage"] < 0.8
         coverage, cost = evidence[0]["coverage"], 40 * evidence[0]["coverage"]
     assert {(each["coverage"], each["cost"]) for each in evidence} == {(coverage, cost)}
+
+
+def snapshot(at, version="1", keys=("a", "b", "c"), told=T0, **more):
+    more = {"announced_at_ms": told, "ttl_ms": 86_400_000, "loader": "flags", "strategy": "full_snapshot", **more}
+    return announcement("event", pool=REDIS, name="flags", version=version, at=at, keys=keys, **more)
+
+
+def all_fetched(d, found):
+    """Runs until nothing more is asked for, answers every command, and tells what was asked for and its cost."""
+    asked = []
+    while found:
+        for command in found:
+            d.control(outcome(command, REDIS, d.now))
+        asked += [(command.target.key, command.reason.evidence["cost"]) for command in found]
+        found = d.run(5_000)
+    return asked
+
+
+def test_a_second_snapshot_fetches_what_the_first_did_not_and_another_version_everything():
+    d = Drive(pool=REDIS)
+    assert all_fetched(d, d.control(snapshot(T0 + 1_000))) == [("a", 3), ("b", 3), ("c", 3)]
+    d.run(10 * MINUTE)
+    d.rebuild()
+    second = d.control(snapshot(d.now + 1_000, keys=("a", "b", "c", "new")))
+    d.rebuild()
+    assert all_fetched(d, second) == [("new", 1)]
+    d.run(10 * MINUTE)
+    third = d.control(snapshot(d.now + 1_000, version="2", keys=("a", "b"), told=d.now))
+    assert all_fetched(d, third) == [("a", 2), ("b", 2)]
+
+
+def test_two_versions_that_stand_announced_do_not_chase_each_other():
+    d = Drive(pool=REDIS)
+    (first,) = d.control(snapshot(T0 + 60_000, keys=("a",)))
+    d.run(1_000)
+    assert d.control(snapshot(T0 + 60_000, version="2", keys=("a",), told=d.now)) == []
+    d.control(outcome(first, REDIS, d.now))
+    (second,) = d.run(2_000)
+    d.control(outcome(second, REDIS, d.now))
+    assert (first.content_version, second.content_version) == ("1", "2")
+    assert d.run(MINUTE) == []
+
+
+def test_a_snapshot_fetches_again_what_would_not_last_or_failed():
+    d = Drive(pool=REDIS)
+    assert len(all_fetched(d, d.control(snapshot(T0, keys=("a", "b"), ttl_ms=600_000)))) == 2
+    d.run(5 * MINUTE)
+    assert [key for key, _ in all_fetched(d, d.control(snapshot(d.now + 20 * MINUTE, keys=("a", "b"))))] == ["a", "b"]
+    other = Drive(pool=REDIS)
+    a, b = other.control(snapshot(T0, keys=("a", "b")))
+    other.control(outcome(a, REDIS, other.now))
+    other.control(outcome(b, REDIS, other.now, "failed", OutcomeReason.ENGINE_UNAVAILABLE))
+    other.control(snapshot(T0, keys=("a", "b"), deleted=True))
+    assert [key for key, _ in all_fetched(other, other.control(snapshot(T0 + 20 * MINUTE, keys=("a", "b"))))] == ["b"]
 
 
 def test_values_are_fetched_again_after_half_of_their_life_until_the_event():
