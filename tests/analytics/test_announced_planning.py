@@ -1,4 +1,8 @@
+import random
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec import structs
 
 from analytics.envelopes import Root
@@ -361,3 +365,56 @@ def test_values_are_fetched_again_after_half_of_their_life_until_the_event():
         found += fresh
     assert 3 <= len(found) <= 4, "20 minutes are 2.7 half lives of 7.5 minutes"
     assert len({command.command_id for command in found}) == len(found)
+
+
+def told_at_random(rng, redis):
+    """What is announced, taken back, answered and sampled, as steps of an operator's day."""
+    told, now, steps = [], T0, []
+    for _ in range(60):
+        kind = rng.choice(("tell", "take back", "answer", "answer", "sample", "advance", "advance"))
+        if kind == "tell":
+            at, version = now + rng.randrange(-5_000, 90_000), rng.choice("12")
+            if redis:
+                keys = tuple(rng.sample("abcdefgh", 4))
+                told.append(snapshot(at, version, keys, now, strategy=rng.choice(("full_snapshot", "hot_top_n"))))
+            elif rng.random() < 0.5:
+                told.append(announcement("prompt", at, version=version, announced_at_ms=now, **PROMPT))
+            else:
+                kind, strategy = rng.choice(("model", "tokenizer")), rng.choice((None, "full_model"))
+                told.append(announcement(kind, at, model="m", replaces="m", announced_at_ms=now, strategy=strategy))
+            steps.append(("tell", told[-1]))
+        elif kind == "take back" and told:
+            steps.append(("tell", structs.replace(rng.choice(told), deleted=True, announced_at_ms=now)))
+        elif kind == "answer":
+            steps.append(("answer", (rng.random(), rng.choice(("applied", "applied", "failed", "cancelled")))))
+        elif kind == "sample":
+            steps.append(("sample", (rng.choice(("r1", "r2")), rng.choice(("ready", "ready", "sleeping")))))
+        else:
+            now += rng.choice((1_000, 4_000, 20_000))
+            steps.append(("advance", now))
+    return steps
+
+
+def said(steps, redis, crashing):
+    d, commands = Drive(pool=REDIS if redis else "p"), []
+    for kind, what in steps:
+        if crashing:
+            d.rebuild()
+        if kind == "tell":
+            commands += d.control(what)
+        elif kind == "answer" and commands:
+            share, status = what
+            command = commands[int(share * len(commands))]
+            d.control(outcome(command, (command.replicas.names or (d.pool,))[0], d.now, status))
+        elif kind == "sample":
+            d.control(sample(what[0], d.now, state=what[1]))
+        elif kind == "advance":
+            commands += d.run(what - d.now)
+    return commands
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32), st.booleans())
+def test_a_planner_rebuilt_from_its_store_says_the_same_of_announcements(seed, redis):
+    steps = told_at_random(random.Random(seed), redis)
+    assert said(steps, redis, crashing=True) == said(steps, redis, crashing=False)
