@@ -40,8 +40,10 @@ STATE_VERSION = 1
 _META_KEY = -1
 _REQUEST, _DEAD = int(Kind.REQUEST), int(Kind.DEAD)
 _DEMAND, _FINISHED, _ANSWER = Flag.DEMAND.value, Flag.FINISHED.value, Flag.ANSWER.value
-_MAX_NAMES = 1024
-"""Names kept decoded; a hostile producer's may have 2 kB each."""
+_MAX_NAMES_BYTES = 4 << 20
+"""Of names that are kept decoded: 6,000 as they commonly are, 1,600 of a hostile producer's, which may have 2 kB each."""
+_NAMES_BYTES = 512
+"""What one costs besides its own bytes."""
 
 
 class _Meta(Struct, array_like=True):
@@ -96,6 +98,7 @@ class Demand:
         self._chains = PendingChains(config.max_delta_bytes)
         self._asked = PendingAsked()
         self._known: dict[bytes, _Known] = {}
+        self._known_bytes = 0
         self._next_timer_ms: int | None = None
         self._clock_ms = 0
         self._published = 0
@@ -262,17 +265,19 @@ class Demand:
             self._counters["chains_dropped"] += 1
 
     def _learn(self, names: bytes) -> _Known:
-        if len(self._known) >= _MAX_NAMES:
+        if self._known_bytes >= _MAX_NAMES_BYTES:
             self._unlearn()
         told = unpack_names(names)
         sight = self._sights.scope(told.scope)
         asked = self._asked.rows((told.scope, told.pool, told.template, told.adapter))
         known = _Known((told.scope, told.pool), told.template.encode(), told.adapter.encode(), sight, asked)
         self._known[names] = known
+        self._known_bytes += _NAMES_BYTES + len(names)
         return known
 
     def _unlearn(self) -> None:
         self._known.clear()
+        self._known_bytes = 0
         self._asked.forget()
 
     def _wake(self, pane: int, watermark_ms: int) -> None:
