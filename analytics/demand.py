@@ -41,7 +41,7 @@ _META_KEY = -1
 _REQUEST, _DEAD = int(Kind.REQUEST), int(Kind.DEAD)
 _DEMAND, _FINISHED, _ANSWER = Flag.DEMAND.value, Flag.FINISHED.value, Flag.ANSWER.value
 _MAX_NAMES_BYTES = 4 << 20
-"""Of names that are kept decoded: 6,000 as they commonly are, 1,600 of a hostile producer's, which may have 2 kB each."""
+"""Of names that are kept decoded: 6,000 as they commonly are, 1,600 of a hostile producer's, 2 kB each."""
 _NAMES_BYTES = 512
 """What one costs besides its own bytes."""
 
