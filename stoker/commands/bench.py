@@ -15,6 +15,7 @@ BENCHES = {
     "simulator": "32 clients against the engine simulator at zero model time",
     "pipeline": "a preloaded topic through the job `warmup`",
     "latency": "event produced to command consumed, and on to Redis",
+    "reward": "reward on its topic to its score read",
     "scale": "time and state of an event while tenants grow to 100,000, keys and window tenfold",
     "entropy": "entropy of a sliding window kept up to date, against a recount",
     "cluster": "groups of a sliding window of real questions, against finding them again",
