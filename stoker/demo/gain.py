@@ -30,8 +30,10 @@ class Gain:
 
     @property
     def verdict(self) -> Literal["help", "harm", "none"]:
-        """Whether the whole interval lies on one side of what the shadow cannot tell from nothing."""
-        return "help" if self.low > EXACT else "harm" if self.high < -EXACT else "none"
+        """Whether the whole interval lies on one side of 0, and what was found beyond what the shadow cannot tell."""
+        if abs(self.value) <= EXACT or self.low <= 0 <= self.high:
+            return "none"
+        return "help" if self.value > 0 else "harm"
 
     def __str__(self) -> str:
         return f"{100 * self.value:+.1f} points (95 % interval {100 * self.low:+.1f} to {100 * self.high:+.1f})"

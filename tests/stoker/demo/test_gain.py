@@ -129,3 +129,17 @@ def test_too_few_requests_or_families_have_no_verdict() -> None:
     one = Touch(0, "s", "r", ("a", "b"), (10, 10), 1.0, 5, 20)
     assert gain([Shadowed(one, 0)] * 100, 1) is None, "a single family"
     assert gain([], 1) is None
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        (Gain(-0.025, -0.043, -0.007), "harm"),
+        (Gain(-0.006, -0.010, -0.002), "none"),
+        (Gain(-0.030, -0.070, 0.001), "none"),
+        (Gain(0.006, 0.002, 0.010), "none"),
+        (Gain(0.020, 0.005, 0.035), "help"),
+    ],
+)
+def test_what_the_shadow_cannot_tell_and_what_may_be_chance_has_no_verdict(found: Gain, verdict: str) -> None:
+    assert found.verdict == verdict
