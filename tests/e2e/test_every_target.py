@@ -3,29 +3,52 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import redis
+from msgspec import structs
 
 from connectors.redis.keys import cached_value_key, embedding_cache_name, semantic_cache_name
 from connectors.redis.semantic_layout import filterable_fields
-from schemas import Announcement, Embedding, Policy, Render, RequestEvent, Response, RewardEvent, Segment, encode
+from schemas import (
+    Announcement,
+    Cancel,
+    Embedding,
+    OutcomeReason,
+    Policy,
+    Render,
+    RequestEvent,
+    Response,
+    RewardEvent,
+    Segment,
+    WarmupCommand,
+    WarmupOutcome,
+    encode,
+)
 from schemas.announcement import announcement_id
-from schemas.canonical import adapter_name, h128, query_sha256, root_hash, segment_hash
+from schemas.canonical import adapter_name, h128, prefix_key, query_sha256, root_hash, segment_hash
 from schemas.topics import ANNOUNCEMENTS, POLICY, REWARDS
 from stoker.demo.announced import LOADER, write_weights
+from stoker.stack.engines import Engine
 from tests.e2e.asking import LIFE_MS, MODEL, POOL, TEMPLATE
-from tests.e2e.whole import PATIENCE_S, Whole
+from tests.e2e.whole import BLOCK_TOKENS, PATIENCE_S, Whole
 from tests.jobs.deployment import now_ms
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 
 SCOPE = "shop"
+BUSY_TOKENS = 100_000
+"""At 2 ms a token this keeps an engine for more than three minutes."""
+TAKES_EFFECT_IN_MS = 240_000
+"""Less than the longest lead of a prompt at the tests' time scale: it is due at once, and in time for a while."""
 
 
 class Story:
@@ -39,28 +62,37 @@ class Story:
 
     def everyone_is_warmed(self) -> None:
         """Without a hold-out: each target is looked for, not most of them."""
+        self.set_policy("experiment", hold_share=0)
+
+    def set_policy(self, section: str, **body: Any) -> None:
+        """Of every scope."""
         at_ms = now_ms()
-        policy = Policy(
-            scope="*", section="experiment", writer=self.name, version=1, at_ms=at_ms, body={"hold_share": 0}
-        )
-        self.whole.job.send(encode(policy), POLICY, at_ms, key=f"*/experiment/{self.name}".encode())
+        policy = Policy(scope="*", section=section, writer=self.name, version=1, at_ms=at_ms, body=body)
+        self.whole.job.send(encode(policy), POLICY, at_ms, key=f"*/{section}/{self.name}".encode())
         self.whole.job.flush()
 
-    def announce(self, kind: Any, name: str, pool: str = POOL, **more: Any) -> None:
-        """A change that takes effect now."""
+    def announce(
+        self, kind: Any, name: str, pool: str = POOL, version: str = "1", in_ms: int = 0, **more: Any
+    ) -> Announcement:
+        """A change that takes effect now, or in a while."""
         at_ms = now_ms()
         message = Announcement(
-            announcement_id=announcement_id(SCOPE, pool, kind, name, "1", at_ms),
+            announcement_id=announcement_id(SCOPE, pool, kind, name, version, at_ms + in_ms),
             scope=SCOPE,
             pool=pool,
             kind=kind,
             name=name,
-            version="1",
+            version=version,
             announced_at_ms=at_ms,
-            at_ms=at_ms,
+            at_ms=at_ms + in_ms,
             **more,
         )
-        self.whole.job.send(encode(message), ANNOUNCEMENTS, at_ms, key=SCOPE.encode())
+        self.tell(message)
+        return message
+
+    def tell(self, message: Announcement) -> None:
+        """An announcement as it is."""
+        self.whole.job.send(encode(message), ANNOUNCEMENTS, message.announced_at_ms, key=SCOPE.encode())
         self.whole.job.flush()
 
     def ask(self, user: str) -> None:
@@ -168,15 +200,77 @@ def test_the_values_of_an_announced_event_are_in_redis_for_their_time(story: Sto
 
 
 def test_a_new_model_is_probed_on_every_replica(story: Story) -> None:
-    story.announce("model", MODEL)
+    whole, version = story.whole, story.name
+    story.announce("model", MODEL, version=version)
 
-    def probed() -> bool:
-        told = story.whole.job.outputs.outcomes.values()
-        return {outcomes[-1].replica for outcomes in told if outcomes[-1].target_key.startswith("model:")} == set(
-            story.whole.town.engines
+    def probes() -> dict[str, WarmupOutcome]:
+        """The last outcome of this change's probe on each replica."""
+        sent = {name for name, each in whole.job.outputs.commands.items() if each.content_version == version}
+        told = (outcomes[-1] for outcomes in whole.job.outputs.outcomes.values())
+        return {o.replica: o for o in told if o.command_id in sent and o.action == "probe" and o.status == "applied"}
+
+    story.seen(lambda: probes().keys() == whole.town.engines.keys(), "a probe of both replicas")
+    asked = whole.requests()
+    for replica, outcome in probes().items():
+        assert (outcome.target_key, outcome.reason) == (f"model:{replica}", OutcomeReason.DONE)
+        (entry,) = asked[replica, f"probe-{outcome.command_id}"]
+        assert entry["prompt_tokens"] < BLOCK_TOKENS
+
+
+def test_what_was_announced_and_taken_back_is_cancelled_at_engines_that_are_busy(story: Story) -> None:
+    whole, town = story.whole, story.whole.town
+    text = " ".join(f"{story.name}never{number}" for number in range(80))
+    segment = Segment(segment_hash(root_hash(MODEL, None, TEMPLATE, ""), "system", text), 80, "system")
+    town.blobs.put(SCOPE, {segment.hash: text.encode()}, LIFE_MS)
+    key = prefix_key(segment.hash)
+    story.set_policy("schedule", prefix_lead_ms=3_600_000)
+    with busy(town.engines.values(), story.name):
+        told = story.announce(
+            "prompt",
+            f"gone-{story.name}",
+            in_ms=TAKES_EFFECT_IN_MS,
+            model=MODEL,
+            segments=(segment,),
+            render=Render(TEMPLATE),
         )
+        commands = whole.job.outputs.commands
+        story.seen(lambda: any(each.target_key == key for each in commands.values()), "the prompt's command")
+        story.tell(structs.replace(told, deleted=True, announced_at_ms=now_ms()))
 
-    story.seen(probed, "a probe of both replicas")
+        def cancels() -> list[WarmupCommand]:
+            return [
+                each
+                for each in commands.values()
+                if isinstance(each.target, Cancel)
+                and any(commands[name].target_key == key for name in each.target.command_ids)
+            ]
+
+        story.seen(lambda: len(cancels()) == 1, "a Cancel")
+        (cancel,) = cancels()
+        (name,) = cancel.target.command_ids
+
+        def ended(command: str) -> dict[str, tuple[str, OutcomeReason]]:
+            told = (outcomes[-1] for outcomes in whole.job.outputs.outcomes.values())
+            return {o.replica: (o.status, o.reason) for o in told if o.command_id == command}
+
+        story.seen(lambda: len(ended(name)) == len(town.engines) and bool(ended(cancel.command_id)), "their outcomes")
+        assert ended(name) == dict.fromkeys(town.engines, ("cancelled", OutcomeReason.CANCELLED))
+        assert ended(cancel.command_id) == {cancel.pool: ("applied", OutcomeReason.DONE)}
+    made = whole.requests()
+    assert all(entry["created_tokens"] == 0 for replica in town.engines for entry in made.get((replica, name), ()))
+
+
+@contextmanager
+def busy(engines: Iterable[Engine], name: str) -> Iterator[None]:
+    """Each engine prefills a prompt that takes minutes, and nothing behind it, while the block runs."""
+    text = " ".join(f"{name}busy{number}" for number in range(BUSY_TOKENS))
+    body = json.dumps({"model": MODEL, "max_tokens": 1, "prompt": text})
+    with ExitStack() as stack:
+        for engine in engines:
+            url = httpx.URL(engine.config.url)
+            connection = stack.enter_context(closing(HTTPConnection(url.host, url.port, timeout=60)))
+            connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+        yield
 
 
 def test_a_query_seen_twice_and_judged_well_is_hit_by_redisvls_own_clients(story: Story) -> None:
