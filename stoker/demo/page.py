@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ body {{ margin: 0; background: #f8fafc; color: {INK}; font: 16px/1.5 system-ui, 
 main {{ max-width: 1180px; margin: 0 auto; padding: 40px 24px 64px; }}
 h1 {{ font-size: 15px; letter-spacing: .08em; text-transform: uppercase; color: {LRU}; margin: 0 0 8px; }}
 .verdict {{ font-size: 26px; line-height: 1.3; font-weight: 650; margin: 0 0 28px; max-width: 34em; }}
-.tiles {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(200px, 1fr)); gap: 14px; margin-bottom: 22px; }}
+.tiles {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(160px, 1fr)); gap: 14px; margin-bottom: 22px; }}
 .tile, figure {{ background: {PAPER}; border: 1px solid {RULE}; border-radius: 12px; }}
 .tile {{ padding: 16px 18px; }}
 .tile b {{ display: block; font-size: 30px; line-height: 1.15; font-variant-numeric: tabular-nums; }}
@@ -61,7 +62,7 @@ def page(figures: Figures, config: DemoConfig) -> str:
     from plotly.offline import get_plotlyjs
 
     seed = config.seed
-    verdict, _, rest = figures.verdict(seed).partition("; ")
+    verdict, rest = re.split(r"; |\. ", figures.verdict(seed), maxsplit=1)
     plots = (
         ("Time to first token through the run", "Mean of each span, in ms", _through_time(figures), True),
         ("Every eligible first touch", "Share of touches that waited at most so long", _waits(figures), False),

@@ -120,14 +120,10 @@ class Figures:
 
     def verdict(self, seed: int) -> str:
         """What this run shows, in a few sentences, whichever way it went."""
-        sentences = (
-            self._finding(seed),
-            self._tokens(),
-            self._service(seed),
-            self._price(),
-            self._control(),
-            self._doubt(),
-        )
+        found = [self._finding(seed), self._tokens()]
+        if self.mode != "off" and self.gain is not None and self.gain.verdict == "harm":
+            found.reverse()  # what all of them lost comes first, whoever gained
+        sentences = (*found, self._service(seed), self._price(), self._control(), self._doubt())
         return " ".join(sentence for sentence in sentences if sentence)
 
     def _finding(self, seed: int) -> str:

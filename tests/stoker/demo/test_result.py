@@ -143,7 +143,9 @@ def test_who_gained_at_the_cost_of_all_is_not_called_help() -> None:
     run = replace(figures(sample(50), sample(100)), gain=HARM, mode="bad")
     assert "helped" not in run.verdict(1)
     assert "at the cost of all" in run.verdict(1)
-    assert "did harm" in run.verdict(1)
+    assert run.verdict(1).startswith("By tokens, which do not depend on the machine, warming did harm"), (
+        "harm comes first"
+    )
 
 
 @pytest.mark.parametrize(("warmed", "held"), [(50, 100), (100, 50), (100, 100.4)])
