@@ -227,9 +227,12 @@ def candidates(said: Sequence[bytes], _left: Any) -> list[Any]:
     return sorted(found, key=lambda told: (told[1], told[0]))
 
 
+LEARNING = PrefixConfig(max_nodes=50, max_ghosts=50, max_pools=3, asked_rule="tuned")
+"""What it learns is state as well."""
+
 tree = Subject(
     PrefixTree,
-    over_map(lambda store: PrefixTree(PrefixConfig(max_nodes=50, max_ghosts=50, max_pools=3), store)),
+    over_map(lambda store: PrefixTree(LEARNING, store)),
     copied,
     stream(delta(False), 2_000, 4_000),
     stream(delta(True), 2_000),
