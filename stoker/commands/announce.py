@@ -119,9 +119,7 @@ def model(
     of_model: Annotated[
         str | None, typer.Option("--model", help="Model whose tokenizer it is, or the only one whose template it is.")
     ] = None,
-    strategy: Annotated[
-        str | None, typer.Option(help="full_model also wakes and probes sleeping replicas.")
-    ] = None,
+    strategy: Annotated[str | None, typer.Option(help="full_model also wakes and probes sleeping replicas.")] = None,
     at: At = "now",
     withdraw: Withdraw = False,
     config: Config = None,
