@@ -137,8 +137,8 @@ class WarmupSettings(Section):
     )
     prefix_asked_rule: Literal["spec", "tuned"] = Field(
         default="spec",
-        description="The chance that a prefix is asked for: as its hotness promises (`spec`), or as often as others as hot"
-        " came back (`tuned`).",
+        description="How likely a prefix is asked for: as its hotness promises (`spec`), or as often as those that were"
+        " as hot came back (`tuned`).",
     )
     half_life_floor_ms: int = Field(
         default=30_000,
