@@ -136,11 +136,19 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class Shadowed:
-    """A touch, and what plain LRU would have held by then: how many of its leading segments, how many tokens."""
+    """A touch, and what plain LRU would have held by then.
+
+    Attributes:
+        found: how many of its leading segments.
+        lru_tokens: leading tokens, if those of a prompt are there once its first token came.
+        most_tokens: the same, if they are there at once. Engines lie between: they let requests in after they came, and
+            have a prompt's tokens before anybody sees its first one.
+    """
 
     touch: Touch
     found: int
     lru_tokens: int = 0
+    most_tokens: int = 0
 
 
 def shadowed(
@@ -153,7 +161,7 @@ def shadowed(
         restarts: what empties a shadow as it empties the replica.
         block_tokens: of the engine.
     """
-    shadows: dict[str, tuple[ShadowLru, PatientShadow]] = {}
+    shadows: dict[str, tuple[ShadowLru, PatientShadow, PatientShadow]] = {}
     coming = sorted(restarts, key=lambda restart: restart.at_ms)
     out = []
     for touch in sorted(touches, key=lambda touch: touch.at_ms):
@@ -161,11 +169,11 @@ def shadowed(
             shadows.pop(coming.pop(0).replica, None)
         if touch.replica not in shadows:
             size = (capacity_tokens, block_tokens)
-            shadows[touch.replica] = ShadowLru(*size), PatientShadow(*size)
-        timeless, patient = shadows[touch.replica]
+            shadows[touch.replica] = ShadowLru(*size), PatientShadow(*size), PatientShadow(*size)
+        timeless, patient, at_once = shadows[touch.replica]
         prompt = (touch.segments, touch.tokens, touch.answer_tokens)
-        found = patient.request(*prompt, touch.at_ms, touch.ttft_ms)
-        out.append(Shadowed(touch, timeless.request(*prompt), found))
+        least, most = patient.request(*prompt, touch.at_ms, touch.ttft_ms), at_once.request(*prompt, touch.at_ms)
+        out.append(Shadowed(touch, timeless.request(*prompt), least, most))
     return out
 
 

@@ -2,8 +2,8 @@
 
 What all requests of a run found cached is held against what plain LRU of the same capacity would have found of the same
 requests, on the same replicas (`shadow`). A warm-up that displaces more than it brings shows here, whatever it does to
-the prefixes that it warmed. What plain LRU would have found has two bounds (`Shadowed`), the further apart the slower
-the machine is: beyond the higher one warming helped, below the lower one it did harm.
+the prefixes that it warmed. What plain LRU would have found has two bounds (`Shadowed`), which lie further apart on a
+slower machine: beyond the higher one warming helped, below the lower one it did harm.
 """
 
 from __future__ import annotations
