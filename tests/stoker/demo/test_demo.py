@@ -95,6 +95,33 @@ def test_a_short_demo_accounts_for_every_event_and_leaves_nothing(demo: Callable
 
 
 @pytest.mark.service
+@pytest.mark.slow
+def test_with_warming_off_nothing_is_applied_and_no_effect_is_claimed(
+    demo: Callable[..., Demo], tmp_path: Path
+) -> None:
+    run = demo("--mode", "off", "--minutes", "0.35", "--lru-minutes", "0", "--json", "figures.json")
+    assert run.exit_code() == 0, run.printed.read_text()
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert figures["outcomes"]["shadow"] > 0
+    assert set(figures["outcomes"]) <= {"shadow", "held_out"}
+    assert figures["effect"]["tokens"]["verdict"] != "help"
+    printed = " ".join(run.printed.read_text().split())
+    assert "every command a shadow" in printed
+    for claim in ("arming helped", "arming did harm", "got faster"):
+        assert claim not in printed
+
+
+@pytest.mark.service
+@pytest.mark.slow
+def test_a_bad_policy_costs_tokens(demo: Callable[..., Demo], tmp_path: Path) -> None:
+    run = demo("--mode", "bad", "--minutes", "0.7", "--lru-minutes", "0", "--json", "figures.json")
+    assert run.exit_code() == 0, run.printed.read_text()
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert figures["outcomes"]["applied"] > 0
+    assert figures["effect"]["tokens"]["value"] < 0
+
+
+@pytest.mark.service
 def test_an_interrupted_demo_ends_with_130_and_leaves_nothing(demo: Callable[..., Demo], tmp_path: Path) -> None:
     run = demo()
     run.wait_for("starting the Flink job")
