@@ -113,6 +113,7 @@ def test_with_warming_off_nothing_is_applied_and_no_effect_is_claimed(
 
 @pytest.mark.service
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_bad_policy_costs_tokens(demo: Callable[..., Demo], tmp_path: Path) -> None:
     run = demo("--mode", "bad", "--minutes", "0.7", "--lru-minutes", "0", "--json", "figures.json")
     assert run.exit_code() == 0, run.printed.read_text()
