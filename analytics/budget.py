@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from analytics.policy import PolicyBook
 from analytics.records import Record, Section, pack, path, unpack
 
 if TYPE_CHECKING:
@@ -14,27 +13,6 @@ if TYPE_CHECKING:
 
 LEAST_RATE_PER_S = 1e-6
 """A bucket that fills more slowly is remembered no longer than at this rate."""
-
-
-def shares(scopes: Iterable[str], policy: PolicyBook) -> dict[str, float]:
-    """Static share of each scope. What no policy has named is divided equally; more than the whole is scaled down.
-
-    Args:
-        scopes: those that may spend. A scope that is not among them reserves nothing.
-    """
-    named: dict[str, float] = {}
-    others = []
-    for scope in sorted(scopes):
-        share = policy.quota(scope).share
-        if share < 0:
-            others.append(scope)
-        else:
-            named[scope] = share
-    total = sum(named.values())
-    if total > 1:
-        return {**{scope: share / total for scope, share in named.items()}, **dict.fromkeys(others, 0.0)}
-    equal = (1 - total) / len(others) if others else 0.0
-    return {**named, **dict.fromkeys(others, equal)}
 
 
 class BucketRecord(Record, frozen=True, array_like=True):

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from analytics.budget import shares
 from analytics.commands import NEVER_MS, NO_ALLOWANCE, Allowance, Draft, Offer
 from analytics.copies import spread
 from analytics.envelopes import Candidates, Root
@@ -19,6 +18,7 @@ from analytics.prefix_look import Ended, PoolNow, Terms, prefill_per_s, stay_of,
 from analytics.prefix_ranking import Look, Ranking, suppressed
 from analytics.records import Section, path
 from analytics.replicas import Ready
+from analytics.shares import Shares
 from analytics.stay_time import StayTime
 from analytics.targets import NO_BUCKET
 from analytics.worth import Worth, p_absent, p_absent_prior
@@ -64,7 +64,7 @@ class PrefixPlanner:
         self._stay = stay
         self._hot = HotPrefixes(memory)
         self._wake_ms: dict[str, int] = {}
-        self._shares: dict[str, float] = {}
+        self._shares = Shares()
         self._allowances: dict[str, Allowance] = {}
         self._announced_version = 0
         self._seen: tuple[object, ...] = ()
@@ -213,8 +213,8 @@ class PrefixPlanner:
     def allowance(self, scope: str, ready: Ready, policy: PolicyBook) -> Allowance:
         """What a scope may spend on prefill: its share of a part of every ready replica's."""
         self._refresh(ready, policy)
-        share = self._shares.get(scope)
-        if share is None:
+        share = self._shares.of(scope, policy)
+        if not share:
             return NO_ALLOWANCE
         if scope not in self._allowances:
             budget = policy.budget()
@@ -295,7 +295,7 @@ class PrefixPlanner:
         if self._seen != seen:
             self._seen = seen
             self._wake_ms.clear()
-            self._shares = shares(self._hot.scopes | self._announced, policy)
+            self._shares = Shares(self._hot.scopes | self._announced)
             self._allowances.clear()
 
     def _drop(self, scope: str) -> None:

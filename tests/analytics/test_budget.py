@@ -2,34 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics.budget import Budget, shares
+from analytics.budget import Budget
 from analytics.commands import Allowance
-from analytics.policy import PolicyBook
 from analytics.records import Section
 from analytics.stores import MemoryMapStore
 from analytics.worth import Worth, p_absent, p_absent_prior
-from schemas import Policy
-
-
-def quota(**named):
-    book = PolicyBook()
-    for scope, share in named.items():
-        book.apply(Policy(scope=scope, section="quota", writer="t", version=1, at_ms=1, body={"share": share}))
-    return book
-
-
-def test_what_nobody_named_is_divided_equally():
-    assert shares(["a", "b", "c"], quota(a=0.5)) == {"a": 0.5, "b": 0.25, "c": 0.25}
-    assert shares(["a", "b"], quota()) == {"a": 0.5, "b": 0.5}
-    assert shares([], quota(a=0.5)) == {}
-
-
-@given(st.dictionaries(st.sampled_from("abcdef"), st.floats(0, 1)), st.sets(st.sampled_from("abcdefgh"), min_size=1))
-def test_shares_never_add_up_to_more_than_the_whole(named, scopes):
-    found = shares(scopes, quota(**named))
-    assert set(found) == scopes
-    assert sum(found.values()) <= 1 + 1e-9
-    assert min(found.values()) >= 0
 
 
 @given(st.lists(st.tuples(st.integers(0, 3_000), st.floats(0.1, 60)), max_size=60))
