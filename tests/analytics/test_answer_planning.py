@@ -345,25 +345,31 @@ def test_a_freeze_holds_answers_back_but_lets_a_bad_one_be_taken_out():
     assert (command.action, command.target.response_ref) == ("warm", query_sha256("y"))
 
 
+def replaced(drive, kind, **fields):
+    """The command that takes an answer out of the cache once a change of that kind is in effect."""
+    at_ms = drive.now + 5_000
+    change = Announcement(
+        announcement_id=announcement_id("s", "gpu", kind, "new", "2", at_ms),
+        scope="s",
+        pool="gpu",
+        kind=kind,
+        name="new",
+        version="2",
+        announced_at_ms=drive.now,
+        at_ms=at_ms,
+        **fields,
+    )
+    drive.hear(seal(Tag.CONTROL, REDIS, encode(change)))
+    (gone,) = drive.responses(drive.run(20_000))
+    assert (gone.action, gone.reason.trigger) == ("invalidate", "replaced")
+    return gone
+
+
 def test_answers_of_a_replaced_model_or_template_leave_the_cache_and_do_not_come_back():
     for kind, old in (("model", "m"), ("template", "t@1")):
         drive = Drive()
         drive.hot()
-        at_ms = drive.now + 5_000
-        change = Announcement(
-            announcement_id=announcement_id("s", "gpu", kind, "new", "2", at_ms),
-            scope="s",
-            pool="gpu",
-            kind=kind,
-            name="new",
-            version="2",
-            replaces=old,
-            announced_at_ms=drive.now,
-            at_ms=at_ms,
-        )
-        drive.hear(seal(Tag.CONTROL, REDIS, encode(change)))
-        (gone,) = drive.responses(drive.run(20_000))
-        assert (gone.action, gone.reason.trigger) == ("invalidate", "replaced")
+        gone = replaced(drive, kind, replaces=old)
         drive.answer()
         drive.reward(0.9, 2)
         drive.hear(seal(Tag.CONTROL, REDIS, encode(outcome(gone, "redis", drive.now))))
@@ -374,22 +380,7 @@ def test_answers_from_before_a_change_under_the_same_name_leave_the_cache_and_la
     for kind, more in (("model", {"replaces": "m"}), ("tokenizer", {})):
         drive = Drive()
         drive.hot()
-        at_ms = drive.now + 5_000
-        change = Announcement(
-            announcement_id=announcement_id("s", "gpu", kind, "new", "2", at_ms),
-            scope="s",
-            pool="gpu",
-            kind=kind,
-            name="new",
-            version="2",
-            model="m",
-            announced_at_ms=drive.now,
-            at_ms=at_ms,
-            **more,
-        )
-        drive.hear(seal(Tag.CONTROL, REDIS, encode(change)))
-        (gone,) = drive.responses(drive.run(20_000))
-        assert (gone.action, gone.reason.trigger) == ("invalidate", "replaced")
+        gone = replaced(drive, kind, model="m", **more)
         drive.hear(seal(Tag.CONTROL, REDIS, encode(outcome(gone, "redis", drive.now))))
         drive.answer()
         drive.reward(0.9, 2)

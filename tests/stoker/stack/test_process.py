@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,10 +41,8 @@ def test_starting_twice_keeps_the_first(state: StateFolder) -> None:
     Process("one", state).start(SLEEP)
     assert process.pid == first
     # A process that has only just become its program shows no environment for a moment.
-    deadline = time.monotonic() + 60
-    while not (found := marked(state)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert found == [first]
+    process.wait_ready(lambda: bool(marked(state)), 60)
+    assert marked(state) == [first]
 
 
 def test_a_recycled_pid_is_never_signalled(state: StateFolder) -> None:
