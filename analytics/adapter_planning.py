@@ -1,9 +1,10 @@
 """The adapter half of a GPU pool's plan: which LoRA adapters to load on which replicas, and which may go (D12, spec).
 
 What may be loaded is what was announced: only an announcement tells where the weights lie. A version is wanted when it
-is about to take effect, when it was asked for five times in the last minute (D10), or when it is in use and stays by
-its priority. A version that is replaced hands its uses on to the next one. What a replica holds is what its samples
-list; one that lists nothing is believed to hold what was loaded, for the time that policy grants.
+is about to take effect, when a crowd gathers on it (D2), when it was asked for five times in the last minute (D10), or
+when it is in use and stays by its priority. A version that is replaced hands its uses on to the next one. What a
+replica holds is what its samples list; one that lists nothing is believed to hold what was loaded, for the time that
+policy grants.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from analytics.adapters import PRIORITY_OF_CLASS, AdapterRecord, should_keep
 from analytics.budget import Budget
 from analytics.commands import Allowance, Draft, Issuer
 from analytics.copies import spread
+from analytics.crowds import TRIGGER_FOCUS, CrowdWatch
 from analytics.envelopes import Partial, Tag, seal
 from analytics.experiments import period_of
 from analytics.memory import TargetMemory
@@ -75,11 +77,20 @@ class AdapterPlanner:
         store: its records begin with `d`.
     """
 
-    def __init__(self, config: PlanConfig, pool: str, memory: TargetMemory, fleet: Fleet, store: MapStore) -> None:
+    def __init__(
+        self,
+        config: PlanConfig,
+        pool: str,
+        memory: TargetMemory,
+        fleet: Fleet,
+        crowds: CrowdWatch,
+        store: MapStore,
+    ) -> None:
         self._config = config
         self._pool = pool
         self._memory = memory
         self._fleet = fleet
+        self._crowds = crowds
         self._budget = Budget(Section(store, "db"))
         self._issuer = Issuer(pool, memory, self._budget)
         self._tellings = Section(store, "dt")
@@ -211,7 +222,11 @@ class AdapterPlanner:
             if not soon and (not uses or at_ms < known.from_ms):
                 continue
             record = self.record(known, policy)
-            if adapter_rate(uses) and at_ms >= known.from_ms:
+            asked_now = bool(uses) and at_ms >= known.from_ms
+            crowd = self._crowds.on(scope, "adapter", names, at_ms) if asked_now else None
+            if crowd is not None:
+                trigger = TRIGGER_FOCUS
+            elif adapter_rate(uses) and asked_now:
                 trigger = TRIGGER_RATE
             elif soon:
                 trigger = TRIGGER_ANNOUNCED
@@ -219,9 +234,11 @@ class AdapterPlanner:
                 trigger = TRIGGER_HOT
             else:
                 continue
-            qps = self._qps(uses)
-            priority = prefill_priority(adapter_name(known.name, known.version), qps)
+            qps, boost = self._qps(uses), 1.0 if crowd is None else policy.focus(scope).boost
+            priority = prefill_priority(adapter_name(known.name, known.version), qps * boost)
             evidence = {"uses_in_minute": uses, "qps": qps, "priority_raw": float(priority.raw)}
+            if crowd is not None:
+                evidence |= {"boost": boost, **crowd}
             if trigger == TRIGGER_ANNOUNCED:
                 evidence["takes_effect_in_ms"] = float(known.from_ms - at_ms)
                 priority = Priority(priority.raw, max(priority.command, ANNOUNCED_PRIORITY))

@@ -1,10 +1,12 @@
 """What a planner knows of crowds (D2): the spec rules over its minutes, and what the tuned rule tells it.
 
-Either way the keys of a focus are remembered while it lasts: its queries are raised, and what is warmed for its keys
-anyhow says so.
+Either way the keys of a focus are remembered while it lasts: its queries and adapters are raised, and what is warmed
+for its keys anyhow says so. Of the spec rules' templates nothing is remembered.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from msgspec import field, structs
 
@@ -22,7 +24,9 @@ from schemas.insights import Dimension
 TRIGGER_FOCUS = "focus"
 
 FOCUS_MINUTES = 2
-"""How many minutes a focus raises its queries: until the next minute has been judged, and one more."""
+"""How many minutes a focus of the spec rules raises its keys: until the next minute has been judged, and one more."""
+RAISED = ("query", "adapter")
+"""Dimensions whose keys the spec rules raise."""
 
 
 class FocusRecord(Record, frozen=True, array_like=True):
@@ -77,7 +81,7 @@ class CrowdWatch:
             for rule, names in found:
                 insight = self._insight(scope, dimension, rule, history, names, qps, settings)
                 fired.append(seal(Tag.INSIGHT, envelope_key(scope), encode(insight)))
-            if found and dimension == "query":
+            if found and dimension in RAISED:
                 until_ms = (minute + 1 + FOCUS_MINUTES) * self._window.minute_ms
                 named = tuple(sorted({key for _, some in found for key in some}))
                 self._set(FocusRecord(1, scope, dimension, until_ms, named))
@@ -99,13 +103,19 @@ class CrowdWatch:
             scope: frozenset(record.keys) for (scope, dimension), record in self._focus.items() if dimension == "query"
         }
 
+    def on(self, scope: str, dimension: str, keys: tuple[str, ...], at_ms: int) -> Mapping[str, float] | None:
+        """The numbers behind a crowd on any of these keys at a time; None where none has gathered."""
+        record = self._focus.get((scope, dimension))
+        if record is None or record.until_ms <= at_ms or not any(key in record.keys for key in keys):
+            return None
+        return record.evidence
+
     def told(self, draft: Draft, at_ms: int) -> Draft:
         """A draft that says so, with the numbers of the rule, where a crowd has gathered on what it is for."""
         for dimension, key in _keys(draft) if self._focus else ():
-            record = self._focus.get((draft.scope, dimension))
-            if record is not None and at_ms < record.until_ms and key in record.keys:
-                evidence = {**draft.evidence, **record.evidence}
-                return structs.replace(draft, trigger=TRIGGER_FOCUS, evidence=evidence)
+            numbers = self.on(draft.scope, dimension, (key,), at_ms)
+            if numbers is not None:
+                return structs.replace(draft, trigger=TRIGGER_FOCUS, evidence={**draft.evidence, **numbers})
         return draft
 
     def restore(self, blob: bytes) -> None:

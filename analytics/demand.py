@@ -170,10 +170,13 @@ class Demand:
             self._took(sight, (scope, query, at_ms), tat_us)
             request = EmbedRequest(scope, query.hex(), read_text(fact, flags, kept), at_ms, EMBEDDED[sight])
             out.append(seal(Tag.EMBED, scope, request))
-        self._tell(sight, chain_kept)
-        head = shard_log.counted(sight, chain_kept, tat_us) if sight or not chain_kept else shard_log.PLAIN
+        self._counters["counted"] += 1
+        head = shard_log.PLAIN
+        if sight or not chain_kept:
+            self._tell(sight, chain_kept)
+            head = shard_log.counted(sight, chain_kept, tat_us)
         self._log.append(pane, head + fact[:kept])
-        if flags & _ANSWER or self._waiting:
+        if flags & _ANSWER or (scope, query) in self._waiting:
             out += self._answer(fact, watermark_ms)
         return out
 
@@ -258,7 +261,6 @@ class Demand:
             self._sights.asked(ask, tat_us)
 
     def _tell(self, sight: Sight, chain_kept: bool) -> None:
-        self._counters["counted"] += 1
         if sight:
             self._counters[f"embed_{sight.name.lower()}"] += 1
         if not chain_kept:
@@ -396,6 +398,7 @@ class Demand:
         if not fresh:
             self._retained.panes[pane].mark(changed=False)
             return pane
+        self._counters["counted"] += 1
         self._tell(sight, chain_kept)
         known.asked.append(fact[ROW])
         if segments and chain_kept:

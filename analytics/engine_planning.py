@@ -43,7 +43,7 @@ class EnginePlanner(Planner):
         self._prefixes = PrefixPlanner(config, self._memory, Section(store, "x"), self._stay)
         self._patterns = PatternPlanner(config, pool, self._memory, self._prefixes, self._stay, store)
         self._prompts = PromptPlanner(config, pool, self._memory, self._prefixes, store)
-        self._adapters = AdapterPlanner(config, pool, self._memory, self._fleet, store)
+        self._adapters = AdapterPlanner(config, pool, self._memory, self._fleet, self._crowds, store)
         self._restore(
             {
                 "h": self._patterns.restore,

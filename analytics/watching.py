@@ -45,12 +45,14 @@ class Watch:
     def __init__(self, config: WatchConfig) -> None:
         self._patterns = config.patterns
         self._prompts = config.prompts
+        self._scopes = config.patterns | config.prompts
+        self._every = EVERY_SCOPE in self._scopes
 
     def request(self, event: RequestEvent, scope: str, fact: bytes) -> tuple[bytes, ...]:
         """TURN and PROMPTED envelopes of a request, of which most have neither."""
-        patterns, prompts = self._wants(self._patterns, scope), self._wants(self._prompts, scope)
-        if not patterns and not prompts:
+        if scope not in self._scopes and not self._every:
             return ()
+        patterns, prompts = self._wants(self._patterns, scope), self._wants(self._prompts, scope)
         _, _, flags, at_ms, identity, _, query, _, names_bytes, segments, _ = HEAD.unpack_from(fact)
         if not flags & _DEMAND:
             return ()

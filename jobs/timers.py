@@ -24,11 +24,13 @@ class Alarms:
             later_ms: how much after its due time the timer fires: shards end a slide one after the other, and who waits
                 for all of them waits for the last.
         """
+        if self._set.get(key) == due_ms:
+            return
         if due_ms is None:
-            self._set.pop(key, None)
-        elif self._set.get(key) != due_ms + later_ms:
+            del self._set[key]
+        else:
             timers.register_event_time_timer(due_ms + later_ms)
-            self._set[key] = due_ms + later_ms
+            self._set[key] = due_ms
 
     @staticmethod
     def due(at_ms: int, due_ms: int | None) -> bool:

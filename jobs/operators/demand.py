@@ -35,7 +35,9 @@ class DemandOperator(KeyedBroadcastProcessFunction):  # type: ignore[misc]  # un
         settings = JobSettings.from_json(self._settings)
         share_core(settings, runtime_context)
         self._config = settings.demand()
-        self._spread_ms = settings.slide_spread_ms
+        shards = self._config.shards
+        # Each shard ends its slide a little later than the one before, so that no event waits for all of them.
+        self._delays_ms = [settings.slide_spread_ms * shard // shards for shard in range(shards)]
         self._marker = Marker(settings.warmup.shards)
         self._marker_state = open_marker(runtime_context)
         self._store = open_log_store(runtime_context, self._config.logs)
@@ -58,24 +60,20 @@ class DemandOperator(KeyedBroadcastProcessFunction):  # type: ignore[misc]  # un
         demand = self._shard(key)
         timers = ctx.timer_service()
         out = demand.on_fact(value, event_time_ms(timers), self._policies.book(ctx))
-        self._alarms.arm(key, demand.next_timer_ms, timers, self._delay_ms(key))
+        self._alarms.arm(key, demand.next_timer_ms, timers, self._delays_ms[key])
         return out
 
     def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext) -> Sequence[bytes]:
         """A slide of the current shard has ended."""
         key = int(ctx.get_current_key())
         demand = self._shard(key)
-        at_ms = timestamp - self._delay_ms(key)
+        at_ms = timestamp - self._delays_ms[key]
         if not Alarms.due(at_ms, demand.next_timer_ms):
             return ()
         out = demand.on_timer(at_ms, self._policies.book(ctx))
         self._tallies.tell(key, demand.counters)
-        self._alarms.arm(key, demand.next_timer_ms, ctx.timer_service(), self._delay_ms(key))
+        self._alarms.arm(key, demand.next_timer_ms, ctx.timer_service(), self._delays_ms[key])
         return out
-
-    def _delay_ms(self, shard: int) -> int:
-        """Each shard ends its slide a little later than the one before, so that no event waits for all of them."""
-        return self._spread_ms * shard // self._config.shards
 
     def process_broadcast_element(self, value: bytes, ctx: KeyedBroadcastProcessFunction.Context) -> Sequence[Any]:
         """One policy."""

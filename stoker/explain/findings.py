@@ -7,7 +7,19 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from schemas import Alternative, BrokenConfiguration, Focus, PlannerState, Score, WarmupCommand, WarmupOutcome
+from schemas import (
+    Adapter,
+    Alternative,
+    BrokenConfiguration,
+    Focus,
+    PlannerState,
+    Prefix,
+    Score,
+    Target,
+    WarmupCommand,
+    WarmupOutcome,
+)
+from schemas.canonical import adapter_name
 
 SHORTEST_ID = 6
 KINDS: tuple[type[msgspec.Struct], ...] = (WarmupCommand, WarmupOutcome, PlannerState, Focus, Score)
@@ -109,7 +121,15 @@ def _later(
 
 
 def _is_of(focus: Focus, command: WarmupCommand) -> bool:
-    return focus.scope == command.scope and any(key.key in (command.unit, command.target_key) for key in focus.keys)
+    names = (command.unit, command.target_key, *_asked_as(command.target))
+    return focus.scope == command.scope and any(key.key in names for key in focus.keys)
+
+
+def _asked_as(target: Target) -> tuple[str | None, ...]:
+    """Names under which requests ask for a target, beside its unit and its key."""
+    if isinstance(target, Adapter):
+        return (adapter_name(target.name, target.version),)
+    return (target.adapter, target.render.template_sha) if isinstance(target, Prefix) else ()
 
 
 def _judges(score: Score, command: WarmupCommand) -> bool:

@@ -137,7 +137,10 @@ def _crowd(numbers: Numbers) -> str:
 
 
 def _raised(numbers: Numbers) -> str:
-    return f"; raised {_n(numbers, 'boost')}-fold, score {_n(numbers, 'score')}" if "boost" in numbers else ""
+    if "boost" not in numbers:
+        return ""
+    score = f", score {_n(numbers, 'score')}" if "score" in numbers else ""
+    return f"; raised {_n(numbers, 'boost')}-fold{score}"
 
 
 def _worth(command: WarmupCommand) -> str:

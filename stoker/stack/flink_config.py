@@ -204,7 +204,7 @@ python:
 execution:
   # A stopped application keeps its REST interface, so that the savepoint's path can be asked for.
   shutdown-on-application-finish: false
-  buffer-timeout: {{interval: 5 ms}}
+  buffer-timeout: {{interval: 10 ms}}
   checkpointing:
     interval: {config.checkpoint_interval_ms} ms
     mode: EXACTLY_ONCE

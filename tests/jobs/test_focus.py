@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -11,6 +11,8 @@ from analytics.policy import PolicyBook
 from connectors.encoders.fake import FakeEncoder
 from jobs.settings import JobSettings
 from schemas import (
+    Adapter,
+    Announcement,
     Embedding,
     Focus,
     Policy,
@@ -22,7 +24,10 @@ from schemas import (
     decode,
     encode,
 )
+from schemas.announcement import announcement_id
 from schemas.canonical import h128, query_sha256, segment_hash
+from stoker.explain.findings import find
+from stoker.explain.story import tell
 from stoker.local_job import LocalJob
 
 START_MS = 1_796_000_000_000
@@ -74,8 +79,21 @@ def put(policy: PolicyBook, version: int, **sections: dict[str, object]) -> None
         policy.apply(Policy(scope="*", section=section, writer="test", version=version, at_ms=version, body=body))
 
 
-def played(asked: list[Asking], policy: PolicyBook, encoder: FakeEncoder | None = None) -> LocalJob:
+def played(
+    asked: list[Asking],
+    policy: PolicyBook,
+    encoder: FakeEncoder | None = None,
+    adapters: Mapping[str, str] | None = None,
+) -> LocalJob:
+    """A job that has seen all of it.
+
+    Args:
+        adapters: announced long ago, and asked for by the requests of a template.
+    """
     job, next_sample_ms = LocalJob(JobSettings(), policy, encoder), 0
+    adapters = adapters or {}
+    for name in sorted(adapters.values()):
+        job.on_record(encode(announced(*name.split("@"))), START_MS)
     for number, (at_ms, query, user, template) in enumerate(sorted(asked)):
         while next_sample_ms <= at_ms:
             sample = ReplicaSample(
@@ -87,10 +105,20 @@ def played(asked: list[Asking], policy: PolicyBook, encoder: FakeEncoder | None 
             event_id=f"event-{number}", request_id=f"request-{number}", phase="started",
             occurred_at_ms=START_MS + at_ms, tenant="acme", user=user, pool="gpu", model="m", query=query,
             segments=segments(query, template), render=Render(template_sha=h128(template)),
+            adapter=adapters.get(template),
         )  # fmt: skip
         job.on_record(encode(event), START_MS + at_ms)
     job.advance(START_MS + ENDS_MS + 5_000)
     return job
+
+
+def announced(name: str, version: str) -> Announcement:
+    at_ms = START_MS - 3_600_000
+    return Announcement(
+        announcement_id=announcement_id("default", "gpu", "adapter", name, version, at_ms), kind="adapter",
+        scope="default", pool="gpu", name=name, version=version, at_ms=at_ms, announced_at_ms=START_MS,
+        source=f"adapters/{name}",
+    )  # fmt: skip
 
 
 def focuses(job: LocalJob) -> list[Focus]:
@@ -130,6 +158,39 @@ def test_a_promotion_is_reported_at_its_first_slide_and_warmed_for_that_reason()
     assert first_command.reason.evidence["focus_users"] in {each.evidence["users"] for each in focuses(job)}
     assert first_command.reason.evidence["boost"] == 2.0
     assert "hot_query" in {command.reason.trigger for command in embeddings}
+
+
+def test_a_crowd_on_an_adapter_loads_it_for_that_reason_as_explain_tells() -> None:
+    chance = random.Random(1)
+    asked = [*usual(chance), *promotion(chance)]
+    # By its class an adapter would be loaded only for five uses in a minute, which is another reason.
+    policy = book(plan={"qos": "best_effort"}, experiment={"hold_share": 0})
+    job = played(asked, policy, adapters={"shop": "shop@1", "sale": "sale@1"})
+
+    first = next(focus for focus in focuses(job) if focus.dimension == "adapter")
+    assert (first.verdict, [each.key for each in first.keys]) == ("crowd", ["sale@1"])
+    assert first.at_ms == START_MS + BEGINS_MS + PANE_MS
+    commands = [decode(record, WarmupCommand) for record in job.topics.commands]
+    loads = {command.target.name: command for command in commands if isinstance(command.target, Adapter)}
+    assert {name: command.reason.trigger for name, command in loads.items()} == {
+        "shop": "adapter_rate",
+        "sale": "focus",
+    }
+    load = loads["sale"]
+    assert (load.action, load.target, load.pool) == (
+        "load",
+        Adapter(name="sale", version="1", source="adapters/sale"),
+        "gpu",
+    )
+    assert load.replicas.names == ("r0",)
+    assert first.at_ms <= load.issued_at_ms <= first.at_ms + 2_000
+    evidence = load.reason.evidence
+    assert (evidence["focus_users"], evidence["boost"]) == (first.evidence["users"], 2.0)
+    assert evidence["uses_in_minute"] == sum(template == "sale" for at_ms, *_, template in asked if at_ms < 80_000)
+
+    story = tell(find(load.command_id, lambda: [load, *focuses(job)]))
+    assert f"focus: a crowd gathers on it: {first.evidence['users']:.0f} users in" in story
+    assert "; raised 2-fold; gathered saw it at" in story
 
 
 def test_machines_are_named_and_nothing_is_warmed_for_them() -> None:
