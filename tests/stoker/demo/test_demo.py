@@ -77,7 +77,7 @@ def demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
 @pytest.mark.service
 @pytest.mark.slow
 def test_a_short_demo_accounts_for_every_event_and_leaves_nothing(demo: Callable[..., Demo], tmp_path: Path) -> None:
-    run = demo("--minutes", "0.7", "--json", "figures.json")
+    run = demo("--minutes", "0.7", "--lru-minutes", "0.2", "--json", "figures.json")
     assert run.exit_code() == 0, run.printed.read_text()
     figures = json.loads((tmp_path / "figures.json").read_text())
     parts = ("events_counted", "second_phase", "not_demand", "late", "duplicates", "dead_letters")
@@ -124,7 +124,7 @@ def test_a_bad_policy_costs_tokens(demo: Callable[..., Demo], tmp_path: Path) ->
 
 @pytest.mark.service
 def test_an_interrupted_demo_ends_with_130_and_leaves_nothing(demo: Callable[..., Demo], tmp_path: Path) -> None:
-    run = demo()
+    run = demo("--lru-minutes", "0")
     run.wait_for("starting the Flink job")
     run.process.send_signal(signal.SIGINT)
     assert run.exit_code() == 130, run.printed.read_text()
