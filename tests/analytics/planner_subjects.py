@@ -8,6 +8,7 @@ from typing import Any
 
 from analytics.engine_planning import EnginePlanner
 from analytics.envelopes import Answered, Rewarded, Tag, body_of, seal, tag_of
+from analytics.focused import Focused
 from analytics.plan_config import PlanConfig
 from analytics.planners import planner_of
 from analytics.redis_planning import RedisPlanner
@@ -112,6 +113,10 @@ def engine_event(chance: random.Random, at_ms: int, number: int, kinds: Sequence
         pane_ms = at_ms // PANE_MS * PANE_MS - PANE_MS
         counts = {adapter: chance.randint(1, 9)}
         return heard(partial(counts, pane_ms, shard=number, scope=scope, dimension="adapter"))
+    if kind == "crowd":
+        adapter = f"a@{number}" if strange else chance.choice(["a@1", "a@2", "b@1"])
+        told = Focused(scope, "adapter", at_ms, at_ms + 20_000, (adapter,), {"users": float(number)})
+        return heard(seal(Tag.FOCUSED, "p", told))
     return answer("p", at_ms, chance.random(), kind == "residency")
 
 
@@ -190,9 +195,12 @@ ENGINE = [
     "use",
     "announced",
     "partial",
+    "crowd",
     "outcome",
     "residency",
 ]
 REDIS_POOL = ["partial", "partial", "second_sight", "embedded", "clustered", "answer", "reward", "outcome", "residency"]
-engine = planner(EnginePlanner, "p", engine_event, ENGINE, ["pattern", "announced", "residency", "cold"], 1_000)
+engine = planner(
+    EnginePlanner, "p", engine_event, ENGINE, ["pattern", "announced", "residency", "cold", "crowd"], 1_000
+)
 redis = planner(RedisPlanner, REDIS, redis_event, REDIS_POOL, ["second_sight", "reward"], 3_000)

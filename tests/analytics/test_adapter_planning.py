@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from analytics.adapter_uses import AdapterUses
 from analytics.envelopes import KeyCount, Partial, Tag, seal
+from analytics.focused import Focused
 from analytics.patterns import fnv1a32
 from analytics.records import Section
 from analytics.stores import MemoryMapStore
@@ -48,6 +49,12 @@ def sample(replica: str, at: int, *adapters: str, incarnation: str = "i1") -> Re
 
 def used(drive: Drive, counts: dict[str, int], pane: int = PANE, revision: int = 1, scope: str = "s") -> None:
     drive.hear(partial(counts, pane, revision=revision, scope=scope, dimension="adapter"))
+
+
+def gathered(drive: Drive, adapter: str, for_ms: int, scope: str = "s") -> None:
+    """A crowd gathers on an adapter."""
+    told = Focused(scope, "adapter", drive.now, drive.now + for_ms, (adapter,), {"users": 120.0})
+    drive.hear(seal(Tag.FOCUSED, "p", told))
 
 
 def tick(drive: Drive, *samples: ReplicaSample, ms: int = TICK) -> list[Any]:
@@ -95,6 +102,48 @@ def test_four_uses_load_it_only_where_its_priority_lets_it_stay(qos: str, loads:
     commands = tick(drive, sample("r1", T0))
     assert [command.reason.trigger for command in commands] == ["adapter_hot"] * loads
     assert patterns(drive) == []
+
+
+def test_a_crowd_loads_what_its_class_would_not_and_raises_it_while_it_lasts() -> None:
+    drive = Drive(policy=book(plan={"qos": "best_effort"}))
+    for name in ("support", "quiet", "elsewhere"):
+        drive.control(announced(name))
+    used(drive, {"support@3": 3, "quiet@3": 3})
+    gathered(drive, "support@3", 20_000)
+    gathered(drive, "quiet@3", 20_000, scope="t")
+    (command,) = tick(drive, sample("r1", T0))
+    evidence = command.reason.evidence
+    assert (command.target_key, command.reason.trigger) == ("adapter:support@3", "focus")
+    assert (evidence["focus_users"], evidence["boost"], evidence["uses_in_minute"]) == (120, 2, 3)
+    assert evidence["priority_raw"] == int(fnv1a32(b"support@3") % 100 * (2 * 3 / 60) / 2.5)
+    gathered(drive, "elsewhere@3", 20_000)  # asked for in another pool
+    assert tick(drive, sample("r1", drive.now), ms=15_000) == []
+    gathered(drive, "quiet@3", 1_000)
+    assert tick(drive, sample("r1", drive.now + 5_000), ms=6_000) == []  # it was over before the tick
+
+
+def test_a_crowd_on_the_version_that_is_replaced_loads_the_next_one_once_it_is_in_effect() -> None:
+    drive = Drive(policy=book(schedule={"adapter_lead_ms": 0}, plan={"qos": "best_effort"}))
+    drive.control(announced(version="2"))
+    drive.control(announced(version="3", at=T0 + 15_000, replaces="2"))
+    used(drive, {"support@2": 3})
+    gathered(drive, "support@2", 60_000)
+    (before,) = tick(drive, sample("r1", T0, "other@1"), ms=10_000)
+    (after,) = tick(drive, sample("r1", drive.now, "support@2"), ms=10_000)
+    assert [(each.target.version, each.reason.trigger) for each in (before, after)] == [("2", "focus"), ("3", "focus")]
+
+
+def test_the_spec_rules_raise_the_adapters_of_a_focus_as_well() -> None:
+    drive = Drive(policy=book(focus={"rule": "spec"}, plan={"qos": "best_effort"}, adapter={"repeat_ms": 1_000}))
+    drive.control(announced())
+    minute = T0 // 60_000
+    for step, heavy in enumerate([4, 14, 60, 400]):
+        drive.now = max(drive.now, (minute + step) * 60_000)
+        used(drive, {"support@3": heavy, **{f"other@{number}": 4 for number in range(7)}}, (minute + step) * 60_000)
+        tick(drive, sample("r1", drive.now, "support@3"), ms=(minute + step + 1) * 60_000 - drive.now)
+    used(drive, {"support@3": 3}, drive.now - PANE_MS)
+    (command,) = tick(drive, sample("r1", drive.now, "other@1"))
+    assert (command.reason.trigger, command.reason.evidence["boost"]) == ("focus", 2.0)
 
 
 def test_uses_of_several_shards_add_up_and_a_later_revision_replaces() -> None:
@@ -305,6 +354,7 @@ events = st.one_of(
     st.tuples(st.just("use"), st.sampled_from(["a@1", "a@2", "b@1"]), st.integers(1, 9), st.sampled_from("st")),
     st.tuples(st.just("announce"), st.sampled_from(["1", "2"]), st.integers(-50, 50), st.sampled_from("st")),
     st.tuples(st.just("sample"), st.sampled_from(["r1", "r2"]), st.sets(st.sampled_from(["a@1", "a@2", "b@1"]))),
+    st.tuples(st.just("crowd"), st.sampled_from(["a@1", "a@2", "b@1"]), st.integers(0, 40), st.sampled_from("st")),
     st.tuples(st.just("outcome"), st.floats(0, 0.99), st.sampled_from(["applied", "failed", "resident"])),
     st.tuples(st.just("run"), st.integers(1, 40)),
 )
@@ -333,6 +383,9 @@ def test_a_planner_with_adapters_rebuilt_anywhere_says_the_same(script: list[Any
                 version, offset, scope = rest
                 replaces = "1" if version == "2" else None
                 drive.control(announced("a", version, drive.now + offset * 1_000, scope=scope, replaces=replaces))
+            elif kind == "crowd":
+                adapter, seconds, scope = rest
+                gathered(drive, adapter, seconds * 1_000, scope)
             elif kind == "sample":
                 replica, listed = rest
                 drive.control(sample(replica, drive.now, *sorted(listed)))
