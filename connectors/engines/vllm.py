@@ -6,11 +6,10 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-import msgspec
 
 from connectors.engines.base import (
     Capabilities,
@@ -28,29 +27,23 @@ from connectors.engines.base import (
     Warmed,
 )
 from connectors.engines.events import KvEvent
+from connectors.engines.http import DEFAULT_TIMEOUT_S, MAX_CONNECTIONS, EngineHttp, is_switched_off, reason
 from connectors.engines.kv_events import KvEventStream, merge
-from connectors.engines.prometheus_text import parse_metrics
-from connectors.engines.vllm_answers import (
+from connectors.engines.openai_api import (
+    HELLO,
     ChatCompletion,
     Completion,
-    KvEventSources,
     ModelList,
-    Sleeping,
-    Success,
     Tokenized,
-    Version,
+    chat_body,
+    generated,
+    warmed,
 )
+from connectors.engines.vllm_answers import KvEventSources, Sleeping, Success, Version
+from connectors.engines.vllm_metrics import parse_metrics
 from schemas.errors import RefusedCommand, TransientFault
 
-T = TypeVar("T")
-
-DEFAULT_TIMEOUT_S = 30.0
 TOP_PRIORITY = 999
-HELLO = "Hello"
-"""The shortest prompt: below every block, so it fills no cache."""
-
-_RETRYABLE = (408, 429, 502, 503, 504)
-_SWITCHED_OFF = "Not Found"
 
 
 class VllmEngine:
@@ -71,23 +64,25 @@ class VllmEngine:
         *,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         headers: Mapping[str, str] | None = None,
-        max_connections: int = 64,
+        max_connections: int = MAX_CONNECTIONS,
         event_sources: Sequence[EventSource] | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self.url = url.rstrip("/")
-        self._timeout_s = timeout_s
+        self._http = EngineHttp(
+            url,
+            timeout_s=timeout_s,
+            headers=headers,
+            max_connections=max_connections,
+            transport=transport,
+            on_refused=self._forget,
+        )
+        self.url = self._http.url
         self._event_sources = None if event_sources is None else tuple(event_sources)
         self._probed: Capabilities | None = None
         self._probing = asyncio.Lock()
-        self._client = httpx.AsyncClient(
-            base_url=self.url,
-            headers=dict(headers or {}),
-            limits=httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections),
-            timeout=None,
-            transport=transport,
-            trust_env=False,  # a replica is not reached through a proxy of the environment
-        )
+
+    def _forget(self) -> None:
+        self._probed = None  # what listens there next may be another version, or have other switches
 
     def __repr__(self) -> str:
         return f"VllmEngine({self.url!r})"
@@ -100,24 +95,25 @@ class VllmEngine:
         return self._probed
 
     async def _probe(self) -> Capabilities:
-        version = (await self._ask(Version, "GET", "/version")).version
-        cards = (await self._ask(ModelList, "GET", "/v1/models")).data
+        version = (await self._http.ask(Version, "GET", "/version")).version
+        cards = (await self._http.ask(ModelList, "GET", "/v1/models")).data
         models = tuple(card.id for card in cards if card.parent is None)
         if not models:
             raise RefusedCommand(f"{self.url} serves no base model")
         gauges = await self.metrics()
         hello = {"model": models[0], "prompt": HELLO, "max_tokens": 1}
-        probe = await self._ask(Completion, "POST", "/v1/completions", hello)
+        probe = await self._http.ask(Completion, "POST", "/v1/completions", hello)
         lengths = [card.max_model_len for card in cards if card.max_model_len]
         return Capabilities(
             engine="vllm",
             version=version,
             models=models,
             # An empty body is refused where the route exists, and loads nothing.
-            runtime_adapters=not mixes_adapters_up(version) and await self._exists("POST", "/v1/load_lora_adapter", {}),
+            runtime_adapters=not mixes_adapters_up(version)
+            and await self._http.exists("POST", "/v1/load_lora_adapter", {}),
             adapter_pins=False,  # no call for it up to 0.33
             usage_details=probe.details.cached_tokens is not None,
-            sleep=await self._exists("GET", "/is_sleeping"),
+            sleep=await self._http.exists("GET", "/is_sleeping"),
             block_tokens=gauges.block_tokens,
             num_blocks=gauges.blocks_total,
             max_prompt_tokens=min(lengths) - 1 if lengths else None,
@@ -128,7 +124,7 @@ class VllmEngine:
         if self._event_sources is not None:
             return self._event_sources
         try:
-            told = await self._ask(KvEventSources, "GET", "/kv_event_sources")
+            told = await self._http.ask(KvEventSources, "GET", "/kv_event_sources")
         except RefusedCommand:
             return ()
         host = urlsplit(self.url).hostname or "127.0.0.1"
@@ -156,9 +152,9 @@ class VllmEngine:
         timeout_s: float | None = None,
     ) -> Warmed:
         """One-token chat completion; vLLM tells cached and created tokens here."""
-        body = _chat(messages, tools) | _request(adapter or model, salt, request_id, priority)
+        body = chat_body(messages, tools) | _request(adapter or model, salt, request_id, priority)
         body["add_generation_prompt"] = False
-        return _warmed(await self._ask(Completion, "POST", "/v1/chat/completions", body, timeout_s))
+        return warmed(await self._http.ask(Completion, "POST", "/v1/chat/completions", body, timeout_s))
 
     async def generate(
         self,
@@ -174,17 +170,9 @@ class VllmEngine:
         timeout_s: float | None = None,
     ) -> Generated:
         """A chat completion as a user's would be, at temperature 0."""
-        body = _chat(messages, tools) | _request(adapter or model, salt, request_id, priority)
+        body = chat_body(messages, tools) | _request(adapter or model, salt, request_id, priority)
         body["max_tokens"] = max_tokens
-        answer = await self._ask(ChatCompletion, "POST", "/v1/chat/completions", body, timeout_s)
-        first, warmed = next(iter(answer.choices), None), _warmed(answer)
-        return Generated(
-            text="" if first is None else first.message.content or "",
-            finish_reason="" if first is None else first.finish_reason or "",
-            prompt_tokens=warmed.prompt_tokens,
-            cached_tokens=warmed.cached_tokens,
-            answer_tokens=(answer.usage.completion_tokens if answer.usage else None) or 0,
-        )
+        return generated(await self._http.ask(ChatCompletion, "POST", "/v1/chat/completions", body, timeout_s))
 
     async def warm_tokens(
         self,
@@ -200,7 +188,7 @@ class VllmEngine:
         """One-token text completion; vLLM tells cached tokens here, but not created ones."""
         body: dict[str, Any] = {"prompt": tokens if isinstance(tokens, str) else list(tokens)}
         body |= _request(adapter or model, salt, request_id, priority)
-        return _warmed(await self._ask(Completion, "POST", "/v1/completions", body, timeout_s))
+        return warmed(await self._http.ask(Completion, "POST", "/v1/completions", body, timeout_s))
 
     async def resident(
         self,
@@ -236,7 +224,7 @@ class VllmEngine:
         """POST /v1/completions, as short as it can be. Without a model vLLM takes its base model."""
         body = {"prompt": HELLO, "max_tokens": 1, "request_id": request_id}
         body |= {} if model is None else {"model": model}
-        self._check(await self._call("POST", "/v1/completions", body, timeout_s), "/v1/completions")
+        self._http.check(await self._http.call("POST", "/v1/completions", body, timeout_s), "/v1/completions")
 
     async def tokenize(self, model: str, prompt: Messages | Text, *, timeout_s: float | None = None) -> tuple[int, ...]:
         """POST /tokenize, with the template that a warm-up uses."""
@@ -248,21 +236,23 @@ class VllmEngine:
                     body["tools"] = list(tools)
             case Text(text):
                 body["prompt"] = text
-        return (await self._ask(Tokenized, "POST", "/tokenize", body, timeout_s)).tokens
+        return (await self._http.ask(Tokenized, "POST", "/tokenize", body, timeout_s)).tokens
 
     async def load_adapter(self, name: str, path: str, *, timeout_s: float | None = None) -> None:
         """POST /v1/load_lora_adapter, never in place (vLLM #33791)."""
         if await self._is_loaded(name, path):
             return
-        answer = await self._call("POST", "/v1/load_lora_adapter", {"lora_name": name, "lora_path": path}, timeout_s)
-        if answer.status_code == httpx.codes.NOT_FOUND and not _is_switched_off(answer):
-            raise RefusedCommand(f"adapter {name}: {_reason(answer)}", "adapter_missing")
+        answer = await self._http.call(
+            "POST", "/v1/load_lora_adapter", {"lora_name": name, "lora_path": path}, timeout_s
+        )
+        if answer.status_code == httpx.codes.NOT_FOUND and not is_switched_off(answer):
+            raise RefusedCommand(f"adapter {name}: {reason(answer)}", "adapter_missing")
         if answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR:
             # A rank above the limit, bad weights, no memory: vLLM has one status for all of them, none of them passes.
-            raise RefusedCommand(f"adapter {name}: {_reason(answer)}")
+            raise RefusedCommand(f"adapter {name}: {reason(answer)}")
         if answer.status_code == httpx.codes.BAD_REQUEST and await self._is_loaded(name, path):
             return  # an earlier call, given up on this side, came to its end meanwhile
-        self._check(answer, "/v1/load_lora_adapter")
+        self._http.check(answer, "/v1/load_lora_adapter")
 
     async def _is_loaded(self, name: str, path: str) -> bool:
         known = {adapter.name: adapter for adapter in await self.adapters()}.get(name)
@@ -277,32 +267,32 @@ class VllmEngine:
 
     async def unload_adapter(self, name: str, *, timeout_s: float | None = None) -> None:
         """POST /v1/unload_lora_adapter."""
-        answer = await self._call("POST", "/v1/unload_lora_adapter", {"lora_name": name}, timeout_s)
-        if answer.status_code == httpx.codes.NOT_FOUND and not _is_switched_off(answer):
+        answer = await self._http.call("POST", "/v1/unload_lora_adapter", {"lora_name": name}, timeout_s)
+        if answer.status_code == httpx.codes.NOT_FOUND and not is_switched_off(answer):
             return
-        self._check(answer, "/v1/unload_lora_adapter")
+        self._http.check(answer, "/v1/unload_lora_adapter")
 
     async def adapters(self) -> tuple[LoadedAdapter, ...]:
         """GET /v1/models, cards with a parent."""
-        cards = (await self._ask(ModelList, "GET", "/v1/models")).data
+        cards = (await self._http.ask(ModelList, "GET", "/v1/models")).data
         return tuple(LoadedAdapter(card.id, card.root or "", card.parent) for card in cards if card.parent)
 
     async def is_sleeping(self) -> bool:
         """GET /is_sleeping, or the gauge where that route is switched off."""
-        answer = await self._call("GET", "/is_sleeping", None, None)
+        answer = await self._http.call("GET", "/is_sleeping")
         if answer.status_code == httpx.codes.NOT_FOUND:
             return bool((await self.metrics()).sleeping)
-        self._check(answer, "/is_sleeping")
-        return self._shaped(Sleeping, answer, "/is_sleeping").is_sleeping
+        self._http.check(answer, "/is_sleeping")
+        return self._http.shaped(Sleeping, answer, "/is_sleeping").is_sleeping
 
     async def wake(self, *, timeout_s: float | None = None) -> None:
         """POST /wake_up, which answers when the weights are back."""
-        self._check(await self._call("POST", "/wake_up", None, timeout_s), "/wake_up")
+        self._http.check(await self._http.call("POST", "/wake_up", None, timeout_s), "/wake_up")
 
     async def metrics(self) -> EngineMetrics:
         """GET /metrics, the subset that Stoker uses."""
-        answer = await self._call("GET", "/metrics", None, None)
-        self._check(answer, "/metrics")
+        answer = await self._http.call("GET", "/metrics")
+        self._http.check(answer, "/metrics")
         try:
             return parse_metrics(answer.text)
         except (ValueError, OverflowError) as fault:
@@ -317,72 +307,11 @@ class VllmEngine:
 
     async def reset_prefix_cache(self) -> bool:
         """POST /reset_prefix_cache."""
-        return (await self._ask(Success, "POST", "/reset_prefix_cache", {})).success
+        return (await self._http.ask(Success, "POST", "/reset_prefix_cache", {})).success
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._client.aclose()
-
-    async def _exists(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> bool:
-        answer = await self._call(method, path, body, None)
-        if answer.status_code in _RETRYABLE:
-            self._check(answer, path)
-        return not _is_switched_off(answer)
-
-    async def _ask(
-        self,
-        shape: type[T],
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        timeout_s: float | None = None,
-    ) -> T:
-        answer = await self._call(method, path, body, timeout_s)
-        self._check(answer, path)
-        return self._shaped(shape, answer, path)
-
-    def _shaped(self, shape: type[T], answer: httpx.Response, path: str) -> T:
-        """The body as one of `vllm_answers`. A proxy's page or a half answer may be gone at the next try."""
-        try:
-            return msgspec.json.decode(answer.content, type=shape)
-        except msgspec.ValidationError as fault:
-            raise TransientFault(f"{self.url}{path} answered JSON of an unexpected shape: {fault}") from fault
-        except msgspec.DecodeError as fault:
-            raise TransientFault(f"{self.url}{path} answered something that is not JSON") from fault
-
-    async def _call(
-        self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float | None
-    ) -> httpx.Response:
-        """One exchange within a total deadline; leaving early closes the connection, which cancels at the engine.
-
-        The exchange is a task of its own, cancelled once: httpcore leaves its connection open, and the engine at work,
-        when a second cancellation comes while it closes.
-        """
-        limit_s = self._timeout_s if timeout_s is None else timeout_s
-        exchange = asyncio.create_task(self._client.request(method, path, json=body))
-        try:
-            await asyncio.wait((exchange,), timeout=limit_s)
-            if exchange.done():
-                return exchange.result()
-        except (httpx.HTTPError, httpx.StreamError) as fault:
-            if isinstance(fault, httpx.ConnectError):
-                self._probed = None  # what listens there next may be another version, or have other switches
-            raise TransientFault(f"{self.url}{path}: {type(fault).__name__} {fault}".rstrip()) from fault
-        except RuntimeError as fault:  # httpx: the client has been closed while the call waited
-            raise TransientFault(f"{self.url}{path}: {fault}") from fault
-        finally:
-            exchange.cancel()
-        raise TransientFault(f"{self.url}{path} did not answer within {limit_s:g} s")
-
-    def _check(self, answer: httpx.Response, path: str) -> None:
-        if answer.is_success:
-            return
-        where = f"{self.url}{path}"
-        if answer.status_code in _RETRYABLE or answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
-            raise TransientFault(f"{where} answered {answer.status_code}: {_reason(answer)}")
-        if _is_switched_off(answer):
-            raise RefusedCommand(f"{where} does not exist: the engine's operator switched this route off")
-        raise RefusedCommand(f"{where} answered {answer.status_code}: {_reason(answer)}")
+        await self._http.close()
 
 
 def mixes_adapters_up(version: str) -> bool:
@@ -392,14 +321,6 @@ def mixes_adapters_up(version: str) -> bool:
     return found is not None and (0, 22, 1) <= tuple(int(part) for part in found.groups()) < (0, 32, 0)
 
 
-def _chat(messages: Sequence[ChatMessage], tools: Sequence[Tool] | None) -> dict[str, Any]:
-    body: dict[str, Any] = {"messages": list(messages)}
-    if tools:
-        # The template renders tools either way; with "none" no tool parser needs to be configured.
-        body |= {"tools": list(tools), "tool_choice": "none"}
-    return body
-
-
 def _request(model: str, salt: Salt | None, request_id: str, priority: int | None) -> dict[str, Any]:
     body: dict[str, Any] = {"model": model, "max_tokens": 1, "temperature": 0, "request_id": request_id}
     if salt is not None:
@@ -407,34 +328,6 @@ def _request(model: str, salt: Salt | None, request_id: str, priority: int | Non
     if priority is not None:
         body["priority"] = TOP_PRIORITY - priority  # vLLM runs lower values earlier
     return body
-
-
-def _warmed(answer: Completion) -> Warmed:
-    prompt_tokens = (answer.usage.prompt_tokens if answer.usage else None) or 0
-    return Warmed(prompt_tokens, answer.details.cached_tokens, answer.details.created_cache_tokens)
-
-
-def _is_switched_off(answer: httpx.Response) -> bool:
-    """A route that does not exist answers in another shape than an adapter that does not (production-stack #708)."""
-    if answer.status_code != httpx.codes.NOT_FOUND:
-        return False
-    try:
-        return bool(answer.json().get("detail") == _SWITCHED_OFF)
-    except (ValueError, AttributeError):
-        return True
-
-
-def _reason(answer: httpx.Response) -> str:
-    """The engine's own words, shortened; its messages quote lengths and names, not prompts or salts, except for
-    validation errors (type `Bad Request`), which quote the offending value and are left out."""
-    try:
-        error = answer.json()["error"]
-        kind, message = str(error["type"]), str(error["message"])
-    except (ValueError, KeyError, TypeError):
-        return answer.reason_phrase
-    if kind == "Bad Request":
-        return f"{kind} in field {error.get('param')}"
-    return f"{kind}: {message[:300]}"
 
 
 def _dial(endpoint: str, host: str) -> str:

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from connectors.engines.events import BlocksCleared, BlocksRemoved, BlocksStored
 from connectors.engines.kv_events import decode_batch
-from connectors.engines.prometheus_text import parse_metrics
+from connectors.engines.vllm_metrics import parse_metrics
 from stoker.simulator import events as simulated
 from stoker.simulator.process import RunningSimulator, simulator
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connectors.engines.prometheus_text import parse_metrics
+from connectors.engines.vllm_metrics import parse_metrics
 
 PAGE = """
 # HELP vllm:lora_requests_info Running stats on lora requests.

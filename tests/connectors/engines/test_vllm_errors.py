@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from connectors.engines import Salt, Text
-from connectors.engines.prometheus_text import parse_metrics
 from connectors.engines.vllm import VllmEngine, mixes_adapters_up
+from connectors.engines.vllm_metrics import parse_metrics
 from schemas.errors import RefusedCommand, TransientFault
 
 

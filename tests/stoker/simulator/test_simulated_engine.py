@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from connectors.engines.prometheus_text import parse_metrics
+from connectors.engines.vllm_metrics import parse_metrics
 from stoker.simulator.config import SimulatorConfig
 from stoker.simulator.engine import SimulatedEngine
 from stoker.simulator.exposition import Exposition

@@ -1,0 +1,112 @@
+"""What engines share of OpenAI's API: the body of a chat, and the shapes of answers as far as Stoker reads them.
+
+Fields that Stoker does not use are ignored, so that a newer engine may add to them. What has another shape is no answer
+of an engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from connectors.engines.base import ChatMessage, Generated, Tool, Warmed
+
+TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+HELLO = "Hello"
+"""The shortest prompt: below every block, so it fills no cache."""
+
+
+class ModelCard(msgspec.Struct, frozen=True):
+    """One entry of GET /v1/models; an adapter's has a parent."""
+
+    id: str
+    parent: str | None = None
+    root: str | None = None
+    max_model_len: int | None = None
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    """GET /v1/models."""
+
+    data: tuple[ModelCard, ...]
+
+
+class PromptTokensDetails(msgspec.Struct, frozen=True):
+    """What was found and what was added, where the engine tells it."""
+
+    cached_tokens: Count | None = None
+    created_cache_tokens: Count | None = None
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Accounting of one request."""
+
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
+    prompt_tokens_details: PromptTokensDetails | None = None
+
+
+class Completion(msgspec.Struct, frozen=True):
+    """POST /v1/completions and /v1/chat/completions; the text is of no interest."""
+
+    usage: Usage | None = None
+
+    @property
+    def details(self) -> PromptTokensDetails:
+        """The details, empty where there are none."""
+        return (self.usage.prompt_tokens_details if self.usage else None) or PromptTokensDetails()
+
+
+class AnswerMessage(msgspec.Struct, frozen=True):
+    """What a choice says; null where it calls a tool."""
+
+    content: str | None = None
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """One answer to a chat."""
+
+    message: AnswerMessage
+    finish_reason: str | None = None
+
+
+class ChatCompletion(Completion, frozen=True):
+    """POST /v1/chat/completions where the text is wanted."""
+
+    choices: tuple[Choice, ...] = ()
+
+
+class Tokenized(msgspec.Struct, frozen=True):
+    """POST /tokenize."""
+
+    tokens: tuple[TokenId, ...]
+
+
+def chat_body(messages: Sequence[ChatMessage], tools: Sequence[Tool] | None) -> dict[str, Any]:
+    """The part of a request to /v1/chat/completions that says what the chat is."""
+    body: dict[str, Any] = {"messages": list(messages)}
+    if tools:
+        # The template renders tools either way; with "none" no tool parser needs to be configured.
+        body |= {"tools": list(tools), "tool_choice": "none"}
+    return body
+
+
+def warmed(answer: Completion) -> Warmed:
+    """What a one-token completion found and left behind, as far as it tells."""
+    prompt_tokens = (answer.usage.prompt_tokens if answer.usage else None) or 0
+    return Warmed(prompt_tokens, answer.details.cached_tokens, answer.details.created_cache_tokens)
+
+
+def generated(answer: ChatCompletion) -> Generated:
+    """What was answered to a chat."""
+    first, found = next(iter(answer.choices), None), warmed(answer)
+    return Generated(
+        text="" if first is None else first.message.content or "",
+        finish_reason="" if first is None else first.finish_reason or "",
+        prompt_tokens=found.prompt_tokens,
+        cached_tokens=found.cached_tokens,
+        answer_tokens=(answer.usage.completion_tokens if answer.usage else None) or 0,
+    )
