@@ -63,6 +63,10 @@ class Decay:
         """The level that stands for an amount at a time; the inverse of `amount`."""
         return math.log(amount) + (self.offset + self.per_ms * at_ms) if amount > 0 else EMPTY
 
+    def reached_ms(self, level: float, amount: float) -> float:
+        """When a level has faded to an amount, which is positive."""
+        return (level - math.log(amount) - self.offset) / self.per_ms
+
     def rate_per_s(self, amount: float) -> float:
         """Rate of a steady process whose decayed sum is `amount`.
 

@@ -63,6 +63,10 @@ class PrefixPool:
         """The decayed number of requests."""
         return self._decay.amount(self._level, at_ms)
 
+    def faded_ms(self, requests: float) -> float:
+        """When so many requests are left, if no more come."""
+        return self._decay.reached_ms(self._level, requests)
+
     def rate_at(self, at_ms: int) -> float:
         """Requests a second, by which pools are compared: each fades at its own pace."""
         return self._decay.rate_per_s(self.requests_at(at_ms))

@@ -56,8 +56,13 @@ class PrefixTree:
 
     @property
     def next_timer_ms(self) -> int | None:
-        """Event time of the slide to publish at; None while there is nothing to say."""
+        """Event time of the slide to publish at, or by which a pool has faded; None while nothing is held."""
         return self._next_timer_ms
+
+    @property
+    def blank(self) -> bool:
+        """Whether it holds nothing: a new one over the same store is the same, so this one need not be kept."""
+        return self._next_timer_ms is None
 
     @property
     def nodes(self) -> int:
@@ -95,13 +100,24 @@ class PrefixTree:
             self._store.remove(key)
         self._open.clear()
         self._last_timer_ms = at_ms
-        again = any(pool.published for pool in self._pools.values())
+        self._next_timer_ms = self._next_due_ms(at_ms)
+        if self._next_timer_ms is None:
+            self._last_timer_ms = self._next_delta = self._newest_ms = 0
+            self._store.remove("t")
+        else:
+            told = self._last_timer_ms, self._next_timer_ms, self._next_delta, self._newest_ms
+            self._store.put("t", pack(TreeRecord(1, self._scope, *told)))
+        return published
+
+    def _next_due_ms(self, at_ms: int) -> int | None:
+        """The next slide while candidates are out; else the slide by which the first pool has faded."""
+        if not self._pools:
+            return None
         # Where a straggler woke the tree in the past, the slides from there to the newest one are not gone through.
         after_ms = max(at_ms, self._newest_ms - 1)
-        self._next_timer_ms = (after_ms // self._slide_ms + 1) * self._slide_ms if again else None
-        record = TreeRecord(1, self._scope, self._last_timer_ms, self._next_timer_ms, self._next_delta, self._newest_ms)
-        self._store.put("t", pack(record))
-        return published
+        if not any(pool.published for pool in self._pools.values()):
+            after_ms = max(after_ms, int(min(pool.faded_ms(FADED_REQUESTS) for pool in self._pools.values())))
+        return (after_ms // self._slide_ms + 1) * self._slide_ms
 
     def _add(self, delta: PrefixDelta) -> None:
         self._scope = delta.scope

@@ -143,6 +143,11 @@ class PromptUsage:
         """When `on_timer` wants to be called, in event time; None while nothing is held."""
         return self._next_timer_ms
 
+    @property
+    def blank(self) -> bool:
+        """Whether it holds nothing: a new one over the same store is the same, so this one need not be kept."""
+        return self._next_timer_ms is None
+
     def on_prompted(self, message: Prompted, watermark_ms: int) -> None:
         """Counts a use or an adopted answer; a repetition of the last one is not counted again."""
         held = self._waiting.get((message.scope, message.query))

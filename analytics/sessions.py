@@ -75,6 +75,11 @@ class Session:
         """When `on_timer` wants to be called, in event time; None for a session of which nothing is held."""
         return self._next_timer_ms
 
+    @property
+    def blank(self) -> bool:
+        """Whether it holds nothing: a new one over the same store is the same, so this one need not be kept."""
+        return self._next_timer_ms is None
+
     def on_turn(self, turn: Turn) -> list[bytes]:
         """Takes a prompt; returns envelopes for its pool's planner: FEATURES, and PATTERN when it completes one."""
         before = self._in_order()
@@ -98,10 +103,10 @@ class Session:
         features = seal(Tag.FEATURES, unpack_names(last.names).pool, told)
         return [self._pattern(turns, sketches, run), features] if found else [features]
 
-    def on_timer(self, at_ms: int) -> None:
-        """Forgets a session that has been quiet; else waits on."""
+    def on_timer(self, at_ms: int) -> list[bytes]:
+        """Forgets a session that has been quiet; else waits on. Tells nothing."""
         if self._next_timer_ms is None or at_ms < self._next_timer_ms:
-            return
+            return []
         self._next_timer_ms = None
         held = self._in_order()
         if held and held[-1].turn.arrived_ms + self._pause_ms > at_ms:
@@ -109,6 +114,7 @@ class Session:
         else:
             self._forget()
             self._store.remove(_ALARM)
+        return []
 
     def _in_order(self) -> list[TurnRecord]:
         return sorted(self._held.values(), key=lambda record: _place(record.turn))

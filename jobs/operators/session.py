@@ -2,53 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from pyflink.datastream import KeyedProcessFunction, RuntimeContext
-
-from analytics.envelopes import key_of, open_as
+from analytics.envelopes import open_as
 from analytics.sessions import Session
+from analytics.stores import MapStore
 from analytics.turns import Turn
-from jobs.interpreter import share_core
-from jobs.live import Live
+from jobs.operators.decision import DecisionOperator
 from jobs.settings import JobSettings
-from jobs.streams import addressed
-from jobs.timers import Alarms
 
 
-class SessionOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped base
-    """Turns in, patterns out.
+class SessionOperator(DecisionOperator[Session]):
+    """Turns in, patterns out."""
 
-    Args:
-        settings: the JSON of the job's settings.
-    """
-
-    def __init__(self, settings: str) -> None:
-        self._settings = settings
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        """Opens state; live sessions are caches of it."""
-        settings = JobSettings.from_json(self._settings)
-        share_core(settings, runtime_context)
+    def maker(self, settings: JobSettings) -> Callable[[str, MapStore], Session]:
+        """One a session."""
         config = settings.sessions()
-        self._alarms = Alarms()
-        self._live = Live(runtime_context, settings.warmup.shards, lambda _, store: Session(config, store))
+        return lambda _, store: Session(config, store)
 
-    def process_element(self, value: bytes, ctx: KeyedProcessFunction.Context) -> Sequence[Any]:
+    def take(self, decision: Session, envelope: bytes, timers: Any) -> Sequence[bytes]:
         """One prompt."""
-        key = key_of(value)
-        session = self._live[key]
-        out = session.on_turn(open_as(value, Turn))
-        self._alarms.arm(key, session.next_timer_ms, ctx.timer_service())
-        return [addressed(envelope) for envelope in out]
-
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Sequence[Any]:
-        """The session may be over."""
-        key = str(ctx.get_current_key())
-        session = self._live[key]
-        session.on_timer(timestamp)
-        self._alarms.arm(key, session.next_timer_ms, ctx.timer_service())
-        if session.next_timer_ms is None:  # sessions end: what is over must not stay in memory or state
-            self._live.end(key)
-        return ()
+        del timers
+        return decision.on_turn(open_as(envelope, Turn))

@@ -93,8 +93,7 @@ def test_what_cools_down_is_taken_back_once_and_then_the_tree_is_quiet():
     tree.on_delta(delta(chain("a", count=3)))
     assert tree.next_timer_ms == T0 + SLIDE
     sizes = []
-    while tree.next_timer_ms is not None:
-        out = tree.on_timer(tree.next_timer_ms)
+    while out := tree.on_timer(tree.next_timer_ms):
         sizes.append(len(open_as(out[0], Candidates).candidates))
     assert sizes[0] == 1
     assert sizes[-1] == 0
@@ -154,14 +153,34 @@ def test_pools_are_forgotten_when_nothing_is_asked_of_them_any_more():
     store = MemoryMapStore()
     tree = PrefixTree(PrefixConfig(), store)
     tree.on_delta(delta(chain("a", count=9), pool="gone"))
-    while tree.next_timer_ms is not None:
-        tree.on_timer(tree.next_timer_ms)
+    due_ms = T0
+    while tree.next_timer_ms <= due_ms + SLIDE:
+        due_ms = tree.next_timer_ms
+        tree.on_timer(due_ms)
     assert "p4:gone" in store.records
     at_ms = T0 + 60 * 60_000
     tree.on_delta(delta(chain("a", count=9, last_ms=at_ms), at_ms=at_ms))
     tree.on_timer(at_ms)
     assert [key for key in store.records if "gone" in key] == []
     assert "p1:p" in store.records
+
+
+def test_a_tree_that_fades_is_woken_once_more_and_leaves_nothing():
+    store = MemoryMapStore()
+    tree = PrefixTree(PrefixConfig(), store)
+    tree.on_delta(delta(chain("a", count=9), pool="one"))
+    tree.on_delta(delta(chain("b", count=2), pool="two"))
+    quiet_at_ms = T0
+    while not tree.blank:
+        due_ms = tree.next_timer_ms
+        if due_ms > quiet_at_ms + SLIDE:
+            tree = PrefixTree(PrefixConfig(), store)
+        tree.on_timer(due_ms)
+        quiet_at_ms = due_ms
+    assert quiet_at_ms - T0 > 7 * PrefixConfig().half_life_ms
+    assert store.records == {}
+    tree.on_delta(delta(chain("a", count=9)))
+    assert set(tips(tree.on_timer(T0 + SLIDE))) == {b"a"}
 
 
 def test_pools_that_a_producer_makes_up_are_bounded_and_the_asked_for_stay():

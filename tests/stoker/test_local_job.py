@@ -122,12 +122,12 @@ def test_stamps_further_ahead_than_lateness_forgives_do_make_others_late(setting
     assert 0 < late <= sent
 
 
-def test_what_was_let_go_comes_back_from_its_store() -> None:
+def test_what_was_let_go_leaves_nothing_and_begins_anew() -> None:
     job, _ = played()
     held = job.state_bytes()
     assert held["demand"] > 0
     assert held["prefix"] > 0
     job.advance(START_MS + 4 * 3_600_000)
-    assert job.state_bytes()["focus"] == 0  # blank scopes leave nothing
-    assert job.state_bytes()["prefix"] > 0
-    assert job._operator(PREFIX, "default").nodes > 0
+    assert job.state_bytes()["focus"] == 0
+    assert job.state_bytes()["prefix"] == 0
+    assert job._operator(PREFIX, "default").blank
