@@ -111,7 +111,7 @@ class AdapterPlanner:
     def on_announcement(self, message: Announcement) -> None:
         """Takes a new version of an adapter, or one back; other kinds are not its business."""
         if message.kind == "adapter":
-            self._versions.on_announcement(message)
+            self._versions.on_announcement(message, self._used_ms)
 
     def on_partial(self, partial: Partial, before: Partial) -> None:
         """Counts a revision of a pane's totals of dimension `adapter`."""
@@ -174,7 +174,6 @@ class AdapterPlanner:
 
     def record(self, known: KnownRecord, policy: PolicyBook) -> AdapterRecord:
         """The spec's record of a version."""
-        uses_ms = self._uses.last_two_ms(known.scope, *known.asked_as)
         return AdapterRecord(
             adapter_name=known.name,
             rank=known.rank,
@@ -182,7 +181,7 @@ class AdapterPlanner:
             dropout=known.dropout,
             target_modules=known.target_modules,
             last_updated=known.from_ms,
-            last_used=uses_ms[-1] if uses_ms else 0,
+            last_used=self._used_ms(known),
             version=known.version,
             sha256=known.sha256,
             priority=self._priority(known.scope, policy),
@@ -331,6 +330,10 @@ class AdapterPlanner:
             return False
         loaded_ms = target.resident_until(replica, ready.mark_of(replica)) - self.stay_ms(known.scope, policy)
         return not self._fleet.tells_adapters(replica) or loaded_ms + _SETTLE_MS > self._fleet.sampled_ms(replica)
+
+    def _used_ms(self, known: KnownRecord) -> int:
+        """Event time of a version's last use, by any of its names; 0 where none is remembered."""
+        return max(self._uses.last_two_ms(known.scope, *known.asked_as), default=0)
 
     def _priority(self, scope: str, policy: PolicyBook) -> float:
         told = policy.adapter(scope).priority

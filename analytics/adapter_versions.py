@@ -1,13 +1,21 @@
-"""The announced versions of adapters: what may be loaded, from when on, and which version stands for which."""
+"""The announced versions of adapters: what may be loaded, from when on, and which version stands for which.
+
+A version stays until another one has replaced it, so how many there are is for whoever announces them. Beyond a bound
+the scope with the most of them loses the one that was out of use for longest: no scope's announcements end another's.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 from analytics.records import Record, Section, pack, path, unpack
 from schemas import Adapter, Announcement
 from schemas.canonical import adapter_key, adapter_name
+
+MAX_VERSIONS = 2_048
+"""Versions of all scopes that are known in a pool: as many adapters as it remembers uses of."""
 
 
 class KnownRecord(Record, frozen=True, array_like=True):
@@ -69,16 +77,20 @@ class AdapterVersions:
     def __iter__(self) -> Iterator[KnownRecord]:
         return iter(self._known.values())
 
-    def __bool__(self) -> bool:
-        return bool(self._known)
-
     @property
     def scopes(self) -> frozenset[str]:
         """Scopes that have announced an adapter."""
         return frozenset(known.scope for known in self)
 
-    def on_announcement(self, message: Announcement) -> None:
-        """Takes a new version, or one back."""
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def on_announcement(self, message: Announcement, used_ms: Callable[[KnownRecord], int]) -> None:
+        """Takes a new version, or one back.
+
+        Args:
+            used_ms: event time of a version's last use; 0 where none is remembered.
+        """
         held = self._known.get(message.announcement_id)
         if message.deleted and held is not None:
             self._drop(held)
@@ -101,6 +113,11 @@ class AdapterVersions:
         )
         self._hold(record)
         self._store.put(path(record.announcement), pack(record))
+        if len(self) > MAX_VERSIONS:
+            counts = Counter(known.scope for known in self)
+            _, fullest = max((count, scope) for scope, count in counts.items())
+            theirs = (known for known in self if known.scope == fullest)
+            self._drop(min(theirs, key=lambda known: (max(known.from_ms, used_ms(known)), known.announcement)))
 
     def replaced_ms(self, known: KnownRecord) -> float:
         """Event time from which another version stands for this one; infinite where none is announced."""

@@ -104,8 +104,7 @@ def engine_event(chance: random.Random, at_ms: int, number: int, kinds: Sequence
     if kind == "announced":
         version = str(number) if strange else chance.choice("12")
         effect_ms = at_ms + chance.randrange(-20_000, 20_000)
-        # An adapter's version stays until another one replaces it: how many there are is for whoever announces them.
-        if strange or chance.random() < 0.5:
+        if chance.random() < 0.5:
             return control("p", prompt_announcement(version, effect_ms))
         return control("p", announced("a", version, effect_ms, scope=scope))
     if kind == "partial":

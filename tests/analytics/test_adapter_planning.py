@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -303,6 +304,21 @@ def test_what_was_taken_back_is_not_loaded() -> None:
     drive.control(announced(deleted=True))
     used(drive, {"support@3": 9})
     assert tick(drive, sample("r1", T0)) == []
+
+
+@mock.patch("analytics.adapter_versions.MAX_VERSIONS", 4)
+def test_a_flood_of_announcements_ends_what_its_own_scope_used_least_lately() -> None:
+    drive = Drive()
+    drive.control(announced("theirs", scope="t"))
+    for number in range(3):
+        drive.control(announced(f"a{number}", at=LONG_AGO + number))
+    used(drive, {"a0@3": 9})
+    for number in range(3, 6):
+        drive.control(announced(f"a{number}", at=LONG_AGO + number))
+    left = {known.name for known in drive.planner._adapters._versions}
+    assert left == {"theirs", "a0", "a4", "a5"}
+    drive.rebuild()
+    assert {known.name for known in drive.planner._adapters._versions} == left
 
 
 def test_a_pool_of_which_only_adapters_were_named_is_left_after_an_hour() -> None:

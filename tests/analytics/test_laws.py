@@ -128,6 +128,7 @@ def test_time_that_goes_backwards_is_harmless(subject: Subject, seed: int) -> No
 @every
 @mock.patch("analytics.prompt_planning.MAX_PROMPTS", 20)
 @mock.patch("analytics.adapter_planning.USES_KEPT_MS", 60_000)
+@mock.patch("analytics.adapter_versions.MAX_VERSIONS", 20)
 def test_memory_is_bounded_whatever_is_named(subject: Subject) -> None:
     """Nothing is ever named twice: what is held follows from bounds and from the length of windows."""
     life, strangers = Life(subject), subject.strangers(random.Random(5), START_MS)
