@@ -1,7 +1,8 @@
 """The engine port: what Stoker asks of a serving engine, and what it may not expect.
 
 One `Engine` object stands for one replica. Everything that the methods promise is held by
-`tests/contracts/test_engine_contract.py`, which runs against the fake, the simulator and a real vLLM alike.
+`tests/contracts/test_engine_contract.py`, which runs against the fake, the simulator in both its dialects and a real
+vLLM alike.
 
 Errors, for every method: `TransientFault` when the engine did not answer in time, refused the connection, asked to come
 back later (503 at its queue limit) or failed inside (500); `RefusedCommand` when it understood and said no (a 4xx: an
@@ -17,6 +18,11 @@ from typing import Any, Protocol, TypedDict
 
 from connectors.engines.events import KvEvent
 from connectors.engines.histogram import Histogram
+
+TOP_PRIORITY = 999
+"""Priorities of a WarmupCommand are 0 to this, higher first."""
+SALT_CHARS = 128
+SALT_FORBIDDEN = frozenset("@/\\\0")
 
 
 class ChatMessage(TypedDict):
@@ -34,6 +40,12 @@ class Salt:
     """A cache salt: who knows it can find out what a tenant asked. It shows up in no repr and no log."""
 
     value: str = field(repr=False)
+
+    @property
+    def well_formed(self) -> bool:
+        """Whether every engine takes it: 1 to 128 characters without '@', '/', '\\' and NUL, which is vLLM's rule. An
+        empty one is no salt at all to SGLang, and would share what others left."""
+        return 1 <= len(self.value) <= SALT_CHARS and not SALT_FORBIDDEN & set(self.value)
 
 
 @dataclass(frozen=True)
@@ -69,8 +81,8 @@ class Warmed:
         prompt_tokens: length of the prompt as the engine counted it.
         cached_tokens: how many of them were resident before; None where the engine gives no usage details.
         created_tokens: how many the request added as the engine reports it; None where it does not (vLLM's
-            `/v1/completions`). vLLM counts the last block of a block-aligned prompt as created each time, because it
-            always recomputes the last token: "nothing new" means at most one block here.
+            `/v1/completions`, SGLang). vLLM counts the last block of a block-aligned prompt as created each time,
+            because it always recomputes the last token: "nothing new" means at most one block here.
     """
 
     prompt_tokens: int
@@ -124,14 +136,14 @@ class Capabilities:
     """What this replica can do, probed once.
 
     Args:
-        engine: family, `vllm` or `fake`.
+        engine: family, `vllm`, `sglang` or `fake`.
         version: as the engine says.
         models: base models it serves, without adapters.
         runtime_adapters: adapters can be loaded and unloaded by a call, without harm to requests in flight.
         adapter_pins: an adapter can be kept from leaving its slot.
-        usage_details: `Warmed.cached_tokens` is given; without it a warm-up is `unverified`.
-        sleep: it can be asked whether it sleeps, and its prefix cache can be reset (vLLM's development mode).
-        block_tokens: tokens a KV block; nothing shorter can ever be a hit. None where it is not told.
+        usage_details: `Warmed.cached_tokens` is given for every request; without it a warm-up is `unverified`.
+        sleep: it can be asked whether it sleeps (vLLM's development mode).
+        block_tokens: tokens a KV block or page; nothing shorter can ever be a hit. None where it is not told.
         num_blocks: blocks of the pool; None where it is not told.
         max_prompt_tokens: longest prompt it takes; None where it is not told.
         event_sources: one a data-parallel rank, empty without KV events.
@@ -154,8 +166,9 @@ class Capabilities:
 class EngineMetrics:
     """A replica's gauges and counters at one moment.
 
-    `kv_usage` is 0..1 and counts blocks of running requests only: idle cached blocks read as free, so a warm-up can
-    destroy a hot cache while it stays at 0 (vLLM #20302). Counters only grow within one process of the engine.
+    What an engine does not tell is 0, or None where that is a value. `kv_usage` is 0..1 and counts blocks of running
+    requests only: idle cached blocks read as free, so a warm-up can destroy a hot cache while it stays at 0 (vLLM
+    #20302). Counters only grow within one process of the engine.
 
     Args:
         busy_adapters: names with requests that wait or run. Activity, not residency: idle ones are not named (#45325).
@@ -282,26 +295,33 @@ class Engine(Protocol):
         """The ids a warm-up of this prompt would use: the key to finding its blocks in the KV events."""
         ...
 
-    async def load_adapter(self, name: str, path: str, *, timeout_s: float | None = None) -> None:
-        """Load an adapter under a name. It takes a GPU slot at once and may push another one out.
+    async def load_adapter(self, name: str, path: str, *, pinned: bool = False, timeout_s: float | None = None) -> None:
+        """Load an adapter under a name. It takes a GPU slot, at once or with its first request, and may push another
+        one out.
 
         Loading a name that is already loaded from the same path is a success; from another path it is refused: use a
         new name for every version, since cached prefixes are keyed by name (vLLM #42125).
 
+        Args:
+            pinned: load it so that `pin_adapter` can follow: SGLang pins only what it loads. One that is loaded already
+                stays as it is.
+
         Raises:
-            RefusedCommand: with reason `adapter_missing` where nothing lies at the path, else because of its rank, its
-                shape, or for want of a slot. A load that is given up may have come to its end at the engine.
+            RefusedCommand: with reason `adapter_missing` where nothing lies at the path and the engine tells this from
+                other causes (SGLang does not), else because of its rank, its shape, or for want of a slot. A load that
+                is given up may have come to its end at the engine.
         """
         ...
 
     async def pin_adapter(self, name: str, *, timeout_s: float | None = None) -> None:
         """Keep a loaded adapter in its slot until it is unloaded. Refused where `adapter_pins` is False, for an unknown
-        name, and when every slot is pinned."""
+        name or one that was not loaded to be pinned, and when every slot is pinned."""
         ...
 
     async def unload_adapter(self, name: str, *, timeout_s: float | None = None) -> None:
-        """Take a name away; an unknown name is a success. Frees no memory (vLLM #54839), and requests in flight with
-        that adapter may fail: drain first."""
+        """Take a name away; an unknown name is a success. From then on a request with it is refused. Frees no memory
+        (vLLM #54839), and requests in flight with that adapter may fail (vLLM) or hold the call up (SGLang): drain
+        first."""
         ...
 
     async def adapters(self) -> tuple[LoadedAdapter, ...]:
@@ -315,7 +335,7 @@ class Engine(Protocol):
 
     async def wake(self, *, timeout_s: float | None = None) -> None:
         """Bring weights back and let waiting requests go on; returns when it takes requests, at once if it does
-        already. What was cached before it slept is gone. Refused outside the engine's development mode."""
+        already. What was cached before it slept is gone. Refused where the engine has no such call."""
         ...
 
     async def metrics(self) -> EngineMetrics:
@@ -334,8 +354,8 @@ class Engine(Protocol):
         ...
 
     async def reset_prefix_cache(self) -> bool:
-        """Forget all idle prefixes: for tests and benches. False while requests still hold blocks. Refused outside
-        the engine's development mode."""
+        """Forget all idle prefixes: for tests and benches. False while requests still hold blocks. Refused where the
+        engine has no such call (vLLM outside its development mode)."""
         ...
 
     async def close(self) -> None:

@@ -30,8 +30,6 @@ from connectors.engines.histogram import Histogram
 from schemas.errors import RefusedCommand, StokerError, TransientFault
 
 DEFAULT_TIMEOUT_S = 5.0
-_SALT_CHARS = 128
-_SALT_FORBIDDEN = frozenset("@/\\\0")
 
 
 @dataclass(frozen=True)
@@ -193,9 +191,9 @@ class FakeEngine:
         self._known(model)
         return _text_ids(prompt.text) if isinstance(prompt, Text) else _message_ids(prompt.messages, prompt.tools)
 
-    async def load_adapter(self, name: str, path: str, *, timeout_s: float | None = None) -> None:
-        """Accept a name."""
-        del timeout_s
+    async def load_adapter(self, name: str, path: str, *, pinned: bool = False, timeout_s: float | None = None) -> None:
+        """Accept a name. Whatever is loaded can be pinned later."""
+        del pinned, timeout_s
         self._fail_if_told()
         known = self._adapters.get(name)
         if known is not None and known.path != path:
@@ -338,7 +336,7 @@ class FakeEngine:
         self._known(adapter or model)
         if not 0 < len(ids) <= self.max_prompt_tokens:
             raise RefusedCommand(f"a prompt has 1 to {self.max_prompt_tokens} tokens, this one {len(ids)}")
-        if salt is not None and (not 1 <= len(salt.value) <= _SALT_CHARS or _SALT_FORBIDDEN & set(salt.value)):
+        if salt is not None and not salt.well_formed:
             raise RefusedCommand("a cache salt has 1 to 128 characters without '@', '/', '\\' or NUL")
         self._running += 1
         if adapter is not None:

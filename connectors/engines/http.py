@@ -24,6 +24,10 @@ _RETRYABLE = (408, 429, 502, 503, 504)
 _SWITCHED_OFF = "Not Found"
 
 
+class Unanswered(TransientFault):
+    """No whole answer came, or none in time: the engine may still be at work on it."""
+
+
 class EngineHttp:
     """The HTTP client of one replica.
 
@@ -86,14 +90,16 @@ class EngineHttp:
             if exchange.done():
                 return exchange.result()
         except (httpx.HTTPError, httpx.StreamError) as fault:
+            told = f"{self.url}{path}: {type(fault).__name__} {fault}".rstrip()
             if isinstance(fault, httpx.ConnectError):
                 self._on_refused()
-            raise TransientFault(f"{self.url}{path}: {type(fault).__name__} {fault}".rstrip()) from fault
+                raise TransientFault(told) from fault
+            raise Unanswered(told) from fault
         except RuntimeError as fault:  # httpx: the client has been closed while the call waited
             raise TransientFault(f"{self.url}{path}: {fault}") from fault
         finally:
             exchange.cancel()
-        raise TransientFault(f"{self.url}{path} did not answer within {limit_s:g} s")
+        raise Unanswered(f"{self.url}{path} did not answer within {limit_s:g} s")
 
     def check(self, answer: httpx.Response, path: str) -> None:
         """Raise what an answer other than 2xx means."""
@@ -139,12 +145,17 @@ def is_switched_off(answer: httpx.Response) -> bool:
 
 def reason(answer: httpx.Response) -> str:
     """The engine's own words, shortened; its messages quote lengths and names, not prompts or salts, except for
-    validation errors (type `Bad Request`), which quote the offending value and are left out."""
+    validation errors (type `Bad Request`), which quote the offending value and are left out.
+
+    vLLM and newer SGLang put type and message below `error`, older SGLang beside it, and its native routes give a
+    message alone.
+    """
     try:
-        error = answer.json()["error"]
-        kind, message = str(error["type"]), str(error["message"])
-    except (ValueError, KeyError, TypeError):
+        body = answer.json()
+        error = body.get("error", body)
+        kind, message = error.get("type"), str(error["message"])
+    except (ValueError, KeyError, TypeError, AttributeError):
         return answer.reason_phrase
-    if kind == "Bad Request":
-        return f"{kind} in field {error.get('param')}"
-    return f"{kind}: {message[:REASON_CHARS]}"
+    if kind == "Bad Request" or "validation error" in message or "'input'" in message:
+        return f"{kind or 'Bad Request'} in field {error.get('param')}"
+    return f"{kind}: {message[:REASON_CHARS]}" if kind else message[:REASON_CHARS]

@@ -1,4 +1,5 @@
-"""vLLM's KV events over ZMQ: decode both wire forms, notice gaps, ask for a replay, say so when state is lost.
+"""KV events of vLLM and SGLang over ZMQ: decode their wire forms, notice gaps, ask for a replay, say so when state is
+lost.
 
 The stream carries token ids, adapter names and salts in clear: keep it on a private network and log no payload.
 """
@@ -25,8 +26,8 @@ _STORED_FIELDS = ("block_hashes", "parent_block_hash", "token_ids", "block_size"
 
 
 def decode_batch(payload: bytes) -> list[KvEvent]:
-    """One message's events in order. Map events (vLLM since PR #42892) and positional arrays are both read; events of
-    unknown kind, of another medium's schema or undecodable batches raise ValueError."""
+    """One message's events in order. Map events (vLLM since PR #42892) and positional arrays are both read, of both
+    engines; events of unknown kind, of another medium's schema or undecodable batches raise ValueError."""
     try:
         batch = msgspec.msgpack.decode(payload)
         _ts, raw_events = batch[0], batch[1]
@@ -52,21 +53,26 @@ def _event(raw: Any, rank: int) -> KvEvent:
 
 def _stored(fields: Mapping[str, Any], rank: int) -> BlocksStored:
     parent = fields.get("parent_block_hash")
-    adapter = fields.get("lora_name")
+    adapter, salt = fields.get("lora_name"), fields.get("cache_salt")  # SGLang's map form tells the salt outright
+    if isinstance(adapter, Mapping):  # its array form ends with a map of its own, where vLLM has the adapter
+        salt, adapter = adapter.get("cache_salt"), None
+    token_ids = tuple(fields["token_ids"])
+    if token_ids and not isinstance(token_ids[0], int):
+        raise ValueError("blocks of token pairs, as SGLang has them with EAGLE, cannot be told from a prompt's tokens")
     return BlocksStored(
         hashes=_hashes(fields["block_hashes"]),
         parent=None if parent is None else _hashes([parent])[0],
-        token_ids=tuple(fields["token_ids"]),
+        token_ids=token_ids,
         block_tokens=int(fields["block_size"]),
         adapter=adapter,
-        salt=_salt(fields.get("extra_keys"), adapter) if parent is None else None,
+        salt=(salt or _salt(fields.get("extra_keys"), adapter)) if parent is None else None,
         medium=fields.get("medium") or "GPU",
         rank=rank,
     )
 
 
 def _hashes(raw: Sequence[Any]) -> tuple[int, ...]:
-    """Hashes are unsigned integers, or bytes where the engine does not shorten them."""
+    """Hashes are unsigned integers (vLLM), signed ones (SGLang), or bytes where vLLM does not shorten them."""
     return tuple(int.from_bytes(one, "big") if isinstance(one, bytes) else int(one) for one in raw)
 
 

@@ -7,22 +7,25 @@ of an engine.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from connectors.engines.base import ChatMessage, Generated, Tool, Warmed
+from connectors.engines.base import ChatMessage, Generated, LoadedAdapter, Tool, Warmed
+from schemas.errors import RefusedCommand
 
 TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+EngineKind = Literal["vllm", "sglang"]
 HELLO = "Hello"
 """The shortest prompt: below every block, so it fills no cache."""
 
 
 class ModelCard(msgspec.Struct, frozen=True):
-    """One entry of GET /v1/models; an adapter's has a parent."""
+    """One entry of GET /v1/models; an adapter's has a parent. `owned_by` names the engine."""
 
     id: str
+    owned_by: str | None = None
     parent: str | None = None
     root: str | None = None
     max_model_len: int | None = None
@@ -32,6 +35,38 @@ class ModelList(msgspec.Struct, frozen=True):
     """GET /v1/models."""
 
     data: tuple[ModelCard, ...]
+
+    @property
+    def adapters(self) -> tuple[LoadedAdapter, ...]:
+        """The adapters among them."""
+        return tuple(LoadedAdapter(card.id, card.root or "", card.parent) for card in self.data if card.parent)
+
+    @property
+    def context_tokens(self) -> int | None:
+        """Longest prompt and answer together; None where no model tells it."""
+        return min((card.max_model_len for card in self.data if card.max_model_len), default=None)
+
+    def base_models(self, kind: EngineKind, url: str) -> tuple[str, ...]:
+        """The models without adapters.
+
+        Raises:
+            RefusedCommand: none is served, or an engine of another kind answers here.
+        """
+        owners = {card.owned_by for card in self.data}
+        for other in get_args(EngineKind):
+            if other != kind and other in owners:
+                raise wrong_kind(url, kind, other)
+        models = tuple(card.id for card in self.data if card.parent is None)
+        if not models:
+            raise RefusedCommand(f"{url} serves no base model")
+        return models
+
+
+def wrong_kind(url: str, configured: EngineKind, found: EngineKind) -> RefusedCommand:
+    """What to say of a replica that is another engine than its settings tell."""
+    return RefusedCommand(
+        f"{url} answers as {found}, and its settings say {configured}: set kind = {found!r} for it in executor.engines"
+    )
 
 
 class PromptTokensDetails(msgspec.Struct, frozen=True):
@@ -83,6 +118,11 @@ class Tokenized(msgspec.Struct, frozen=True):
     """POST /tokenize."""
 
     tokens: tuple[TokenId, ...]
+
+
+def metrics_kind(page: str) -> EngineKind | None:
+    """Whose names a /metrics page has; None where it has neither's."""
+    return next((kind for kind in get_args(EngineKind) if f"{kind}:" in page), None)
 
 
 def chat_body(messages: Sequence[ChatMessage], tools: Sequence[Tool] | None) -> dict[str, Any]:

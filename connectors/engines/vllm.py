@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from connectors.engines.base import (
+    TOP_PRIORITY,
     Capabilities,
     ChatMessage,
     EngineMetrics,
@@ -37,13 +38,13 @@ from connectors.engines.openai_api import (
     Tokenized,
     chat_body,
     generated,
+    metrics_kind,
     warmed,
+    wrong_kind,
 )
 from connectors.engines.vllm_answers import KvEventSources, Sleeping, Success, Version
 from connectors.engines.vllm_metrics import parse_metrics
 from schemas.errors import RefusedCommand, TransientFault
-
-TOP_PRIORITY = 999
 
 
 class VllmEngine:
@@ -95,15 +96,12 @@ class VllmEngine:
         return self._probed
 
     async def _probe(self) -> Capabilities:
+        served = await self._http.ask(ModelList, "GET", "/v1/models")
+        models, context = served.base_models("vllm", self.url), served.context_tokens
         version = (await self._http.ask(Version, "GET", "/version")).version
-        cards = (await self._http.ask(ModelList, "GET", "/v1/models")).data
-        models = tuple(card.id for card in cards if card.parent is None)
-        if not models:
-            raise RefusedCommand(f"{self.url} serves no base model")
         gauges = await self.metrics()
         hello = {"model": models[0], "prompt": HELLO, "max_tokens": 1}
         probe = await self._http.ask(Completion, "POST", "/v1/completions", hello)
-        lengths = [card.max_model_len for card in cards if card.max_model_len]
         return Capabilities(
             engine="vllm",
             version=version,
@@ -116,7 +114,7 @@ class VllmEngine:
             sleep=await self._http.exists("GET", "/is_sleeping"),
             block_tokens=gauges.block_tokens,
             num_blocks=gauges.blocks_total,
-            max_prompt_tokens=min(lengths) - 1 if lengths else None,
+            max_prompt_tokens=None if context is None else context - 1,
             event_sources=await self._sources(),
         )
 
@@ -238,8 +236,9 @@ class VllmEngine:
                 body["prompt"] = text
         return (await self._http.ask(Tokenized, "POST", "/tokenize", body, timeout_s)).tokens
 
-    async def load_adapter(self, name: str, path: str, *, timeout_s: float | None = None) -> None:
+    async def load_adapter(self, name: str, path: str, *, pinned: bool = False, timeout_s: float | None = None) -> None:
         """POST /v1/load_lora_adapter, never in place (vLLM #33791)."""
+        del pinned  # `pin_adapter` says no
         if await self._is_loaded(name, path):
             return
         answer = await self._http.call(
@@ -274,8 +273,7 @@ class VllmEngine:
 
     async def adapters(self) -> tuple[LoadedAdapter, ...]:
         """GET /v1/models, cards with a parent."""
-        cards = (await self._http.ask(ModelList, "GET", "/v1/models")).data
-        return tuple(LoadedAdapter(card.id, card.root or "", card.parent) for card in cards if card.parent)
+        return (await self._http.ask(ModelList, "GET", "/v1/models")).adapters
 
     async def is_sleeping(self) -> bool:
         """GET /is_sleeping, or the gauge where that route is switched off."""
@@ -293,6 +291,8 @@ class VllmEngine:
         """GET /metrics, the subset that Stoker uses."""
         answer = await self._http.call("GET", "/metrics")
         self._http.check(answer, "/metrics")
+        if metrics_kind(answer.text) == "sglang":
+            raise wrong_kind(self.url, "vllm", "sglang")
         try:
             return parse_metrics(answer.text)
         except (ValueError, OverflowError) as fault:

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from connectors.engines.base import EngineMetrics
 from connectors.engines.histogram import Histogram
+from connectors.engines.metrics_page import lines_of
 
 _WANTED = (
     "vllm:num_requests_running",
@@ -40,7 +41,7 @@ def parse_metrics(page: str) -> EngineMetrics:
     usages: list[float] = []
     sleeping: bool | None = None
     adapters: list[tuple[float, dict[str, str]]] = []
-    for family in text_string_to_metric_families(_interesting(page)):
+    for family in text_string_to_metric_families(lines_of(page, _WANTED)):
         for sample in family.samples:
             if sample.name == "vllm:time_to_first_token_seconds_bucket":
                 buckets[float(sample.labels["le"])] += sample.value
@@ -80,13 +81,6 @@ def parse_metrics(page: str) -> EngineMetrics:
         adapter_used_s=used_s,
         adapter_slots=_integer(present.get("max_lora")),
     )
-
-
-def _interesting(page: str) -> str:
-    """Only the lines of the wanted families: a page has 500 lines and parsing all of them costs a second's budget."""
-    starts = tuple(prefix + name for name in _WANTED for prefix in ("", "# TYPE ", "# HELP "))
-    kept = [line for line in page.splitlines() if line.startswith(starts) and "_created" not in line]
-    return "\n".join(kept) + "\n"
 
 
 def _names(labels: Mapping[str, str], label: str) -> frozenset[str]:

@@ -62,7 +62,7 @@ class AdapterApplier:
         wrong = files and mismatch(target, files)
         if wrong:
             return wrong
-        await engine.load_adapter(name, source, timeout_s=timeout_s)
+        await engine.load_adapter(name, source, pinned=command.action == "pin", timeout_s=timeout_s)
         if listed is None and await _listed(engine, name) is None:
             return _failed(OutcomeReason.ENGINE_REFUSED, "the engine said that it loaded it and does not list it")
         if files is not None and listed is None and await self._replaced(source, files):
