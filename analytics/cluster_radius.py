@@ -17,13 +17,14 @@ from analytics.clustering import MIN_SAMPLES, SPEC_EPS, distances
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MINILM_FINGERPRINT = "e3922ce0080e78cf71f78aa32e7abfd4"
-"""The encoder that comes with Stoker: MiniLM-L6, mean pooling, fp32, 256 tokens."""
+MINILM_FP32_FINGERPRINT = "e3922ce0080e78cf71f78aa32e7abfd4"
+MINILM_INT8_FINGERPRINT = "dfdf8c61ea67f62bfb5188d00eef35a2"
+"""The encoder that comes with Stoker, in its two precisions: MiniLM-L6, mean pooling, 256 tokens."""
 
-CALIBRATED_EPS: Mapping[str, float] = MappingProxyType({MINILM_FINGERPRINT: 0.22})
+CALIBRATED_EPS: Mapping[str, float] = MappingProxyType({MINILM_FP32_FINGERPRINT: 0.22, MINILM_INT8_FINGERPRINT: 0.22})
 """By encoder fingerprint: `calibrate_eps` over the training half of Banking77 (77 intents of bank customers)."""
 
-WIDEST_EPS: Mapping[str, float] = MappingProxyType({MINILM_FINGERPRINT: 0.19})
+WIDEST_EPS: Mapping[str, float] = MappingProxyType({MINILM_FP32_FINGERPRINT: 0.19, MINILM_INT8_FINGERPRINT: 0.19})
 """By encoder fingerprint, for windows of requests: `widest_eps` over the same sample."""
 
 CORE_SHARE = 0.05

@@ -13,7 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemas.errors import StackFault
+from connectors.encoders.manifest import read_manifest
+from connectors.settings import EncoderSettings
+from schemas.errors import BrokenConfiguration, StackFault
 from stoker.stack import java, paths, ports
 from stoker.stack.flink_config import distribution
 from stoker.stack.kafka import KafkaConfig
@@ -153,10 +155,14 @@ def redis() -> Finding:
 
 
 def model() -> Finding:
-    """The ONNX model that set-up makes from the offline package."""
-    models = sorted((paths.cache_folder() / "models").rglob("*.onnx"))
-    told = str(models[0].parent) if models else f"no ONNX model in {paths.cache_folder() / 'models'}"
-    return Finding("model", bool(models), told, "run `python -m connectors.encoders.export` (`make setup` does)")
+    """The ONNX model that set-up makes from the offline package, in the precision that is used where none is named."""
+    default = EncoderSettings()
+    folder = paths.cache_folder() / "models" / default.model.name
+    try:
+        read_manifest(folder, default.precision)
+    except BrokenConfiguration as fault:
+        return Finding("model", False, str(fault))
+    return Finding("model", True, str(folder / default.precision))
 
 
 def memory() -> Finding:

@@ -91,13 +91,15 @@ def redis_url(redis_server: Redis) -> str:
 
 @pytest.fixture(scope="session")
 def encoder_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The exported encoder: that of `make setup`, else made here."""
+    """The folder of the exported encoder: that of `make setup`, else made here in the default precision."""
     from connectors.encoders.export import export
+    from connectors.settings import EncoderSettings
 
-    folder = cache_folder() / "models" / "minilm-l6-v2"
-    if not folder.is_dir():
+    default = EncoderSettings()
+    folder = cache_folder() / "models" / default.model.name
+    if not (folder / default.precision).is_dir():
         folder = tmp_path_factory.mktemp("model")
-        export(folder)
+        export(folder, default.precision)
     return folder
 
 

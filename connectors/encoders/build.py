@@ -11,7 +11,7 @@ def build_encoder(settings: EncoderSettings, metrics: MetricSink = SILENT) -> En
     """The encoder that the settings ask for; loads the model, which takes about a second (reference: ten).
 
     Raises:
-        BrokenConfiguration: no exported model lies at `settings.model`, or max_tokens is beyond it.
+        BrokenConfiguration: no exported model of that precision lies at `settings.model`, or max_tokens is beyond it.
         StackFault: the package with the original model is missing (reference).
     """
     if settings.backend == "reference":
@@ -22,6 +22,7 @@ def build_encoder(settings: EncoderSettings, metrics: MetricSink = SILENT) -> En
 
     return OnnxEncoder(
         settings.model,
+        settings.precision,
         max_tokens=settings.max_tokens,
         threads=settings.threads,
         batch=settings.batch,

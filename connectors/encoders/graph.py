@@ -6,12 +6,16 @@ and Gurevych 2019, arXiv 1908.10084) for the pooling. The three projections of a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from connectors.encoders.builder import Builder
+from connectors.encoders.int8 import affine_int8
+from connectors.settings import Precision
 
 OPSET = 20
 """First operator set with Gelu."""
@@ -22,6 +26,8 @@ SHORTEST = np.float32(1e-12)
 """Floor of a length that is divided by."""
 
 Weights = Mapping[str, NDArray[Any]]
+Affine = Callable[[Builder, str, NDArray[Any], NDArray[Any], str], str]
+"""Writes x · matrixᵀ + bias down, for x of batch × token × number; the last argument begins its names."""
 
 
 @dataclass(frozen=True)
@@ -52,54 +58,34 @@ class BertShape:
         )
 
 
-class _Builder:
-    """Collects nodes and constants; every value is known by its name."""
-
-    def __init__(self) -> None:
-        self.nodes: list[Any] = []
-        self.constants: dict[str, Any] = {}
-
-    def constant(self, value: NDArray[Any] | np.generic, name: str) -> str:
-        from onnx import numpy_helper
-
-        self.constants.setdefault(name, numpy_helper.from_array(np.array(value, order="C"), name))
-        return name
-
-    def node(self, kind: str, *inputs: str, name: str, **attributes: Any) -> str:
-        from onnx import helper
-
-        self.nodes.append(helper.make_node(kind, list(inputs), [name], name=name, **attributes))
-        return name
-
-
-def _axes(b: _Builder, *axes: int) -> str:
-    return b.constant(np.array(axes, np.int64), "axes_" + "_".join(map(str, axes)))
-
-
-def _affine(b: _Builder, x: str, matrix: NDArray[Any], bias: NDArray[Any], name: str) -> str:
+def _affine_fp32(b: Builder, x: str, matrix: NDArray[Any], bias: NDArray[Any], name: str) -> str:
     product = b.node("MatMul", x, b.constant(matrix.T, f"{name}/weight"), name=f"{name}/matmul")
     return b.node("Add", product, b.constant(bias, f"{name}/bias"), name=f"{name}/out")
 
 
-def _norm(b: _Builder, x: str, w: Weights, key: str, shape: BertShape) -> str:
+AFFINE: Mapping[Precision, Affine] = {"fp32": _affine_fp32, "int8": affine_int8}
+"""The products of x with the weights, nine tenths of the work, by precision. Everything else is fp32."""
+
+
+def _norm(b: Builder, x: str, w: Weights, key: str, shape: BertShape) -> str:
     scale, bias = b.constant(w[f"{key}.weight"], f"{key}/scale"), b.constant(w[f"{key}.bias"], f"{key}/bias")
     return b.node("LayerNormalization", x, scale, bias, name=f"{key}/out", axis=-1, epsilon=shape.epsilon)
 
 
-def _embedded(b: _Builder, w: Weights, shape: BertShape) -> str:
+def _embedded(b: Builder, w: Weights, shape: BertShape) -> str:
     words = b.node("Gather", b.constant(w["embeddings.word_embeddings.weight"], "words"), "input_ids", name="word_rows")
     length = b.node("Shape", "input_ids", name="length", start=1, end=2)
     # Every text is one segment, so the first segment's row is part of every position's.
     table = w["embeddings.position_embeddings.weight"] + w["embeddings.token_type_embeddings.weight"][0]
-    rows = b.node("Slice", b.constant(table, "positions"), _axes(b, 0), length, _axes(b, 0), name="position_rows")
+    rows = b.node("Slice", b.constant(table, "positions"), b.axes(0), length, b.axes(0), name="position_rows")
     return _norm(b, b.node("Add", words, rows, name="embedded"), w, "embeddings.LayerNorm", shape)
 
 
-def _attention(b: _Builder, x: str, mask: str, w: Weights, key: str, shape: BertShape) -> str:
+def _attention(b: Builder, x: str, mask: str, w: Weights, key: str, shape: BertShape, affine: Affine) -> str:
     parts = [f"{key}.attention.self.{part}" for part in ("query", "key", "value")]
     matrix = np.concatenate([w[f"{part}.weight"] for part in parts])
     bias = np.concatenate([w[f"{part}.bias"] for part in parts])
-    joined = _affine(b, x, matrix, bias, f"{key}/qkv")
+    joined = affine(b, x, matrix, bias, f"{key}/qkv")
     size = shape.width // shape.heads
     split = b.constant(np.array([0, 0, 3, shape.heads, size], np.int64), "split_shape")
     # (batch, token, 3, head, size) → (3, batch, head, token, size)
@@ -120,36 +106,36 @@ def _attention(b: _Builder, x: str, mask: str, w: Weights, key: str, shape: Bert
         "Reshape", b.node("Transpose", mixed, name=f"{key}/back", perm=[0, 2, 1, 3]), merge, name=f"{key}/m"
     )
     output = f"{key}.attention.output.dense"
-    return _affine(b, merged, w[f"{output}.weight"], w[f"{output}.bias"], f"{key}/attended")
+    return affine(b, merged, w[f"{output}.weight"], w[f"{output}.bias"], f"{key}/attended")
 
 
-def _layer(b: _Builder, x: str, mask: str, w: Weights, key: str, shape: BertShape) -> str:
-    attended = b.node("Add", x, _attention(b, x, mask, w, key, shape), name=f"{key}/residual_1")
+def _layer(b: Builder, x: str, mask: str, w: Weights, key: str, shape: BertShape, affine: Affine) -> str:
+    attended = b.node("Add", x, _attention(b, x, mask, w, key, shape, affine), name=f"{key}/residual_1")
     x = _norm(b, attended, w, f"{key}.attention.output.LayerNorm", shape)
-    wide = _affine(b, x, w[f"{key}.intermediate.dense.weight"], w[f"{key}.intermediate.dense.bias"], f"{key}/wide")
+    wide = affine(b, x, w[f"{key}.intermediate.dense.weight"], w[f"{key}.intermediate.dense.bias"], f"{key}/wide")
     bent = b.node("Gelu", wide, name=f"{key}/gelu")
-    narrow = _affine(b, bent, w[f"{key}.output.dense.weight"], w[f"{key}.output.dense.bias"], f"{key}/narrow")
+    narrow = affine(b, bent, w[f"{key}.output.dense.weight"], w[f"{key}.output.dense.bias"], f"{key}/narrow")
     return _norm(b, b.node("Add", x, narrow, name=f"{key}/residual_2"), w, f"{key}.output.LayerNorm", shape)
 
 
-def _pooled(b: _Builder, x: str, present: str) -> str:
+def _pooled(b: Builder, x: str, present: str) -> str:
     """Mean over the text's tokens, then length one.
 
     Both sums are products of one row with one matrix for each text: ONNX Runtime's own reductions add in another order
     when the batch holds one text than when it holds several, and a vector must not depend on its batch.
     """
-    row = b.node("Unsqueeze", present, _axes(b, 1), name="present_row")
+    row = b.node("Unsqueeze", present, b.axes(1), name="present_row")
     total = b.node("MatMul", row, x, name="total")
-    count = b.node("MatMul", row, b.node("Unsqueeze", present, _axes(b, 2), name="present_column"), name="count")
+    count = b.node("MatMul", row, b.node("Unsqueeze", present, b.axes(2), name="present_column"), name="count")
     mean = b.node("Div", total, count, name="mean")
     column = b.node("Transpose", mean, name="mean_column", perm=[0, 2, 1])
     length = b.node("Sqrt", b.node("MatMul", mean, column, name="mean_square"), name="mean_length")
     floor = b.node("Max", length, b.constant(SHORTEST, "shortest"), name="mean_length_floored")
     unit = b.node("Div", mean, floor, name="unit")
-    return b.node("Squeeze", unit, _axes(b, 1), name="sentence_embedding")
+    return b.node("Squeeze", unit, b.axes(1), name="sentence_embedding")
 
 
-def sentence_encoder(weights: Weights, shape: BertShape) -> Any:
+def sentence_encoder(weights: Weights, shape: BertShape, precision: Precision) -> Any:
     """The model: inputs `input_ids` and `attention_mask` (int64, batch × token), output `sentence_embedding`.
 
     Args:
@@ -161,14 +147,14 @@ def sentence_encoder(weights: Weights, shape: BertShape) -> Any:
     import onnx
     from onnx import TensorProto, helper
 
-    b = _Builder()
+    b = Builder()
     present = b.node("Cast", "attention_mask", name="present", to=TensorProto.FLOAT)
     absent = b.node("Sub", b.constant(np.float32(1), "one"), present, name="absent")
     lowered = b.node("Mul", absent, b.constant(MASKED, "masked"), name="lowered")
-    mask = b.node("Unsqueeze", lowered, _axes(b, 1, 2), name="mask")
+    mask = b.node("Unsqueeze", lowered, b.axes(1, 2), name="mask")
     x = _embedded(b, weights, shape)
     for layer in range(shape.layers):
-        x = _layer(b, x, mask, weights, f"encoder.layer.{layer}", shape)
+        x = _layer(b, x, mask, weights, f"encoder.layer.{layer}", shape, AFFINE[precision])
     _pooled(b, x, present)
 
     inputs = [

