@@ -28,7 +28,7 @@ class DemandConfig:
         rewards: bounds of the join of rewards and answers.
     """
 
-    shards: int = 32
+    shards: int = 8
     pane_ms: int = 10_000
     window_ms: int = 300_000
     lateness_ms: int = 30_000

@@ -83,7 +83,7 @@ class IngestConfig:
         watch: scopes whose sessions and managed prompts are looked at.
     """
 
-    shards: int = 32
+    shards: int = 8
     scopes: ScopeMap = field(default_factory=ScopeMap)
     max_skew_ms: int = 30_000
     keep_payload: bool = False

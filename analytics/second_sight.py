@@ -78,7 +78,7 @@ class SecondSightConfig:
         max_asked: asks remembered in a shard; the oldest go first, and may then be asked for again.
     """
 
-    shards: int = 32
+    shards: int = 8
     small: frozenset[str] = frozenset()
     time_scale: float = 1.0
     max_asked: int = 50_000

@@ -58,7 +58,11 @@ class WarmupSettings(Section):
     """The job `warmup`. Durations are event time at scale 1, unless said otherwise."""
 
     shards: int = Field(
-        default=32, ge=1, le=4_096, description="Demand shards; fixed for the life of a state (1 to 4,096)."
+        default=8,
+        ge=1,
+        le=4_096,
+        description="Demand shards: at least the parallelism that will ever be wanted; each costs a few messages a "
+        "slide and scope. Fixed for the life of a state (1 to 4,096).",
     )
     embed_shards: int = Field(
         default=4, ge=1, le=64, description="Buffers that queries wait in for a model call (1 to 64)."
@@ -139,6 +143,16 @@ class WarmupSettings(Section):
         default="spec",
         description="How likely a prefix is asked for: as its hotness promises (`spec`), or as often as those that were"
         " as hot came back (`tuned`).",
+    )
+    prefix_absent_rule: Literal["spec", "tuned"] = Field(
+        default="tuned",
+        description="How long replicas keep what nobody asks for: as policy says (`spec`), or by their capacity and"
+        " traffic where they tell them, and by what warm-ups found (`tuned`).",
+    )
+    adapter_rule: Literal["spec", "lru", "tuned"] = Field(
+        default="spec",
+        description="Which adapter leaves a full replica first: by the specification (`spec`), the longest unused"
+        " (`lru`), or by whichever rule would have saved most lately (`tuned`).",
     )
     half_life_floor_ms: int = Field(
         default=30_000,
@@ -346,6 +360,8 @@ class JobSettings(BaseModel):
             redis_pool=self.redis.pool_key,
             reward_life_ms=self.warmup.reward_memory_ms,
             settle_ms=round(self.warmup.pane_ms * SLIDE_SPREAD),
+            absent_rule=self.warmup.prefix_absent_rule,
+            adapter_rule=self.warmup.adapter_rule,
             time_scale=self.time_scale,
             own=None if own is None else load_own_policy(own),
         )

@@ -12,6 +12,7 @@ from analytics.demand import Demand
 from analytics.facts import shard_of
 from jobs import metrics
 from jobs.interpreter import share_core
+from jobs.placement import shard_keys
 from jobs.policies import BroadcastPolicies
 from jobs.settings import JobSettings
 from jobs.state import Marker, check_marker, open_log_store, open_marker
@@ -36,6 +37,7 @@ class DemandOperator(KeyedBroadcastProcessFunction):  # type: ignore[misc]  # un
         share_core(settings, runtime_context)
         self._config = settings.demand()
         shards = self._config.shards
+        self._shards = {key: shard for shard, key in enumerate(shard_keys(shards))}
         # Each shard ends its slide a little later than the one before, so that no event waits for all of them.
         self._delays_ms = [settings.slide_spread_ms * shard // shards for shard in range(shards)]
         self._marker = Marker(settings.warmup.shards)
@@ -56,23 +58,23 @@ class DemandOperator(KeyedBroadcastProcessFunction):  # type: ignore[misc]  # un
 
     def process_element(self, value: bytes, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext) -> Sequence[bytes]:
         """One fact."""
-        key = shard_of(value)
-        demand = self._shard(key)
+        shard = shard_of(value)
+        demand = self._shard(shard)
         timers = ctx.timer_service()
         out = demand.on_fact(value, event_time_ms(timers), self._policies.book(ctx))
-        self._alarms.arm(key, demand.next_timer_ms, timers, self._delays_ms[key])
+        self._alarms.arm(shard, demand.next_timer_ms, timers, self._delays_ms[shard])
         return out
 
     def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext) -> Sequence[bytes]:
         """A slide of the current shard has ended."""
-        key = int(ctx.get_current_key())
-        demand = self._shard(key)
-        at_ms = timestamp - self._delays_ms[key]
+        shard = self._shards[int(ctx.get_current_key())]
+        demand = self._shard(shard)
+        at_ms = timestamp - self._delays_ms[shard]
         if not Alarms.due(at_ms, demand.next_timer_ms):
             return ()
         out = demand.on_timer(at_ms, self._policies.book(ctx))
-        self._tallies.tell(key, demand.counters)
-        self._alarms.arm(key, demand.next_timer_ms, ctx.timer_service(), self._delays_ms[key])
+        self._tallies.tell(shard, demand.counters)
+        self._alarms.arm(shard, demand.next_timer_ms, ctx.timer_service(), self._delays_ms[shard])
         return out
 
     def process_broadcast_element(self, value: bytes, ctx: KeyedBroadcastProcessFunction.Context) -> Sequence[Any]:

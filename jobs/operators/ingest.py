@@ -15,12 +15,13 @@ from jobs import metrics
 from jobs.interpreter import share_core
 from jobs.operators.exits import dead_letter_row
 from jobs.operators.tags import CONTROL, DEAD, PROMPTED, TURNS
+from jobs.placement import shard_keys
 from jobs.settings import JobSettings
 from jobs.streams import addressed
 
 
 class IngestOperator(ProcessFunction):  # type: ignore[misc]  # untyped base
-    """Facts go on, each in a row with its shard; control envelopes, dead letters and what is watched leave by the side.
+    """Facts go on, each in a row with its shard's key; what is for planners, dead or watched leaves by the side.
 
     Args:
         settings: the JSON of the job's settings.
@@ -34,6 +35,7 @@ class IngestOperator(ProcessFunction):  # type: ignore[misc]  # untyped base
         settings = JobSettings.from_json(self._settings)
         share_core(settings, runtime_context)
         self._ingest = Ingest(settings.ingest())
+        self._keys = shard_keys(settings.warmup.shards)
         self._dead = runtime_context.get_metrics_group().counter(metrics.DEAD_LETTERS)
 
     def process_element(self, value: bytes, ctx: ProcessFunction.Context) -> Sequence[Any]:
@@ -42,16 +44,15 @@ class IngestOperator(ProcessFunction):  # type: ignore[misc]  # untyped base
         if read.dead is not None:
             self._dead.inc()
             dead = (DEAD, dead_letter_row(read.dead))
-            return (dead,) if read.fact is None else (_row(read.fact), dead)
+            return (dead,) if read.fact is None else (self._row(read.fact), dead)
         if read.fact is None:
             return [(CONTROL, addressed(envelope)) for envelope in read.control]
         if not read.watched:
-            return (_row(read.fact),)
-        return [_row(read.fact), *((_SIDES[tag_of(envelope)], addressed(envelope)) for envelope in read.watched)]
+            return (self._row(read.fact),)
+        return [self._row(read.fact), *((_SIDES[tag_of(envelope)], addressed(envelope)) for envelope in read.watched)]
 
-
-def _row(fact: bytes) -> Row:
-    return Row(shard_of(fact), fact)
+    def _row(self, fact: bytes) -> Row:
+        return Row(self._keys[shard_of(fact)], fact)
 
 
 _SIDES = {int(Tag.TURN): TURNS, int(Tag.PROMPTED): PROMPTED}

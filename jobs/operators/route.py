@@ -13,6 +13,7 @@ from analytics.envelopes import Tag, body_of, key_of, seal, tag_of
 from analytics.pools import for_redis, scope_of_queries
 from jobs import metrics
 from jobs.operators.tags import ASKED, COUNTS, DELTAS, EMBEDS, INSIGHTS
+from jobs.placement import shard_keys
 from jobs.streams import addressed, keyed
 
 _FOR_PLAN = frozenset({Tag.PARTIAL, Tag.REWARDED, Tag.ANSWER})
@@ -34,6 +35,7 @@ class Route(ProcessFunction):  # type: ignore[misc]  # untyped base
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Registers the counter."""
+        self._buffers = shard_keys(self._embed_shards)
         self._embeds = runtime_context.get_metrics_group().counter(metrics.EMBED_REQUESTS)
 
     def process_element(self, value: bytes, ctx: ProcessFunction.Context) -> Iterator[Any]:
@@ -51,6 +53,6 @@ class Route(ProcessFunction):  # type: ignore[misc]  # untyped base
             yield ASKED, addressed(value)
         elif tag == Tag.EMBED:
             self._embeds.inc()
-            yield EMBEDS, Row(zlib.crc32(key_of(value).encode()) % self._embed_shards, value)
+            yield EMBEDS, Row(self._buffers[zlib.crc32(key_of(value).encode()) % self._embed_shards], value)
         else:
             yield INSIGHTS, keyed(key_of(value), body_of(value))

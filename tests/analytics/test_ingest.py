@@ -98,7 +98,7 @@ def test_a_request_becomes_a_fact_with_everything_that_demand_needs() -> None:
     assert head.text == "Where is my card?"
     assert head.names is not None
     assert head.names.__class__("shop", "gpu", "m", "x", "t", "u", "s", "t") == head.names
-    assert head.shard == shard_for("shop", head.query, 32) < 32
+    assert head.shard == shard_for("shop", head.query, 8) < 8
     assert unpack_chain(head.chain) == (bytes.fromhex(segments[0].hash + segments[1].hash), (1, 2), b"\x01\x01")
 
 
@@ -282,7 +282,7 @@ def test_any_bytes_at_any_time_are_one_letter(value: bytes, record_ms: int) -> N
     got = take(value, record_ms)
     assert letter(got).size == len(value)
     assert got.fact is not None
-    assert shard_of(got.fact) < 32
+    assert shard_of(got.fact) < 8
 
 
 def test_a_chain_survives_packing() -> None:

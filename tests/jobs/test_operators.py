@@ -27,6 +27,7 @@ from jobs.operators.policy import PolicyGate
 from jobs.operators.prefix import PrefixOperator
 from jobs.operators.route import Route
 from jobs.operators.tags import CONTROL, COUNTS, DEAD, DELTAS, EMBEDS, INSIGHTS, VECTORS
+from jobs.placement import shard_keys
 from jobs.settings import JobSettings
 from jobs.state import open_log_store
 from jobs.tallies import Tallies
@@ -46,6 +47,11 @@ def facts(count: int) -> list[bytes]:
     ingest, workload = Ingest(SETTINGS.ingest()), Workload()
     made = [ingest.on_record(workload.record(START_MS + i * 10), START_MS + i * 10).fact for i in range(count)]
     return [fact for fact in made if fact is not None]
+
+
+def key(shard: int) -> int:
+    """By which the stream of facts is keyed."""
+    return shard_keys(SETTINGS.warmup.shards)[shard]
 
 
 def opened(operator: Any, backend: Backend) -> Any:
@@ -79,11 +85,11 @@ def test_demand_restored_at_any_point_says_the_same_as_one_that_never_died() -> 
         for index, fact in enumerate(facts(300)):
             if index == die_at:
                 operator = opened(DemandOperator(CONFIG), backend)
-            context = Context(backend, shard_of(fact), START_MS)
+            context = Context(backend, key(shard_of(fact)), START_MS)
             out += operator.process_element(fact, context)
             timers.update(dict.fromkeys((at, shard_of(fact)) for at in context.event_timers))
         for at, shard in sorted(timers):
-            out += operator.on_timer(at, Context(backend, shard, at))
+            out += operator.on_timer(at, Context(backend, key(shard), at))
         return out
 
     steady = outputs(None)
@@ -115,11 +121,11 @@ def test_demand_registers_its_timer_once_and_ignores_one_that_was_moved() -> Non
     operator = opened(DemandOperator(CONFIG), backend)
     registered = []
     for fact in [fact for fact in facts(400) if shard_of(fact) == shard_of(facts(1)[0])]:
-        context = Context(backend, shard_of(fact), START_MS)
+        context = Context(backend, key(shard_of(fact)), START_MS)
         operator.process_element(fact, context)
         registered += context.event_timers
     assert len(registered) == 1
-    assert operator.on_timer(registered[0] - 1, Context(backend, shard_of(facts(1)[0]), registered[0])) == []
+    assert operator.on_timer(registered[0] - 1, Context(backend, key(shard_of(facts(1)[0])), registered[0])) == []
 
 
 def test_demand_refuses_a_state_of_another_number_of_shards() -> None:
@@ -127,10 +133,10 @@ def test_demand_refuses_a_state_of_another_number_of_shards() -> None:
 
     backend = Backend()
     fact = facts(1)[0]
-    opened(DemandOperator(CONFIG), backend).process_element(fact, Context(backend, shard_of(fact), START_MS))
+    opened(DemandOperator(CONFIG), backend).process_element(fact, Context(backend, key(shard_of(fact)), START_MS))
     other = JobSettings.model_validate({"warmup": {"shards": 64}}).to_json()
-    with pytest.raises(BrokenConfiguration, match="shards=32"):
-        opened(DemandOperator(other), backend).process_element(fact, Context(backend, shard_of(fact), START_MS))
+    with pytest.raises(BrokenConfiguration, match="shards=8"):
+        opened(DemandOperator(other), backend).process_element(fact, Context(backend, key(shard_of(fact)), START_MS))
 
 
 def test_policy_survives_in_broadcast_state() -> None:
@@ -146,7 +152,7 @@ def test_policy_survives_in_broadcast_state() -> None:
     restored = opened(DemandOperator(CONFIG), backend)
     sent = []
     for fact in facts(200) + facts(200):
-        sent += restored.process_element(fact, Context(backend, shard_of(fact), START_MS))
+        sent += restored.process_element(fact, Context(backend, key(shard_of(fact)), START_MS))
     assert sent == []
 
 
@@ -285,13 +291,13 @@ def test_prefix_and_plan_go_on_from_their_state() -> None:
         demand = opened(DemandOperator(CONFIG), Backend())
         timers = {}
         for fact in facts(500):
-            context = Context(demand._marker_state._backend, shard_of(fact), START_MS)
+            context = Context(demand._marker_state._backend, key(shard_of(fact)), START_MS)
             demand.process_element(fact, context)
             timers.update(dict.fromkeys((at, shard_of(fact)) for at in context.event_timers))
         slid = [
             envelope
             for at, shard in sorted(timers)
-            for envelope in demand.on_timer(at, Context(demand._marker_state._backend, shard, at))
+            for envelope in demand.on_timer(at, Context(demand._marker_state._backend, key(shard), at))
         ]
         prefix = opened(PrefixOperator(CONFIG), backend)
         due: set[int] = set()
@@ -370,10 +376,10 @@ def test_accounting_of_a_shard_that_only_saw_dead_records_is_published() -> None
     backend = Backend()
     ingest, operator = opened(IngestOperator(CONFIG), Backend()), opened(DemandOperator(CONFIG), backend)
     dead = next(iter(ingest.process_element(b"{", Context(Backend(), watermark_ms=START_MS))))
-    context = Context(backend, shard_of(dead), START_MS)
+    context = Context(backend, key(shard_of(dead)), START_MS)
     operator.process_element(dead, context)
     (due,) = context.event_timers
-    (insight,) = operator.on_timer(due, Context(backend, shard_of(dead), due))
+    (insight,) = operator.on_timer(due, Context(backend, key(shard_of(dead)), due))
     assert decode(insight[2 + insight[1] :], Accounting).dead == 1
 
 
@@ -396,7 +402,7 @@ def test_shards_end_a_slide_one_after_the_other_and_the_prefix_trees_after_all_o
     operator = opened(DemandOperator(CONFIG), backend)
     deltas = []
     for fact in facts(300):
-        context = Context(backend, shard_of(fact), START_MS)
+        context = Context(backend, key(shard_of(fact)), START_MS)
         operator.process_element(fact, context)
         due.update((shard_of(fact), at) for at in context.event_timers)
     slide_ms, spread_ms = SETTINGS.warmup.pane_ms, SETTINGS.slide_spread_ms
@@ -405,8 +411,8 @@ def test_shards_end_a_slide_one_after_the_other_and_the_prefix_trees_after_all_o
     assert due == {shard: due[0] + spread_ms * shard // SETTINGS.warmup.shards for shard in sorted(due)}
     assert due[0] % slide_ms == 0
     for shard, at in due.items():
-        assert operator.on_timer(at - 1, Context(backend, shard, at - 1)) == []
-        deltas += [e for e in operator.on_timer(at, Context(backend, shard, at)) if tag_of(e) == Tag.DELTA]
+        assert operator.on_timer(at - 1, Context(backend, key(shard), at - 1)) == []
+        deltas += [e for e in operator.on_timer(at, Context(backend, key(shard), at)) if tag_of(e) == Tag.DELTA]
     assert {open_as(each, PrefixDelta).at_ms for each in deltas} == {due[0]}
     context = Context(backend, "default", max(due.values()))
     opened(PrefixOperator(CONFIG), Backend()).process_element(deltas[0], context)
