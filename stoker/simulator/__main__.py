@@ -12,16 +12,18 @@ import json
 import socket
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import uvicorn
 
 from stoker.simulator.app import build_app
-from stoker.simulator.config import SimulatorConfig
+from stoker.simulator.config import Dialect, SimulatorConfig
 from stoker.simulator.engine import SimulatedEngine
-from stoker.simulator.events import EventPublisher
+from stoker.simulator.events import EventPublisher, as_it_is
+from stoker.simulator.sglang.events import spelled
 
 _OPTIONAL_INTS = ("max_num_queued_reqs", "max_num_queued_tokens", "events_port", "replay_port", "memory_bytes")
+_CHOICES = {"scheduling_policy": ("fcfs", "priority"), "dialect": get_args(Dialect)}
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> SimulatorConfig:
@@ -32,8 +34,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> SimulatorConfig:
         settings: dict[str, Any] = {"default": field.default, "help": f"default {field.default}"}
         if field.name == "lora_modules":
             settings |= {"nargs": "*", "default": (), "metavar": "NAME=PATH", "type": _adapter}
-        elif field.name == "scheduling_policy":
-            settings["choices"] = ("fcfs", "priority")
+        elif field.name in _CHOICES:
+            settings["choices"] = _CHOICES[field.name]
         elif isinstance(field.default, bool):
             settings["action"] = argparse.BooleanOptionalAction
         else:
@@ -64,7 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         publisher = None
         if config.events_port is not None:
             ports = (config.events_port, config.replay_port or 0)
-            publisher = EventPublisher(config.host, *ports, config.events_topic, config.events_buffer)
+            spell = spelled if config.dialect == "sglang" else as_it_is
+            publisher = EventPublisher(config.host, *ports, config.events_topic, config.events_buffer, spell)
         engine = SimulatedEngine(config, publisher)
     except (OSError, ValueError) as fault:
         print(f"simulator {config.name}: cannot start on {config.host}:{config.port}: {fault}", file=sys.stderr)

@@ -20,7 +20,7 @@ class Adapter:
 
 
 class AdapterSlots:
-    """Names, GPU slots and host copies of one replica.
+    """Names, GPU slots and host copies of one replica. What is `pinned` keeps its slot.
 
     Args:
         gpu_slots: `max_loras`.
@@ -31,6 +31,7 @@ class AdapterSlots:
         self.gpu_slots = gpu_slots
         self.cpu_slots = cpu_slots
         self.names: dict[str, Adapter] = {}
+        self.pinned: set[int] = set()
         self._gpu: OrderedDict[int, str] = OrderedDict()
         self._cpu: OrderedDict[int, str] = OrderedDict()
         self._running: dict[int, int] = {}
@@ -50,10 +51,12 @@ class AdapterSlots:
         del self.names[name]
 
     def can_activate(self, adapter: Adapter) -> bool:
-        """Whether it is on the GPU, or a slot is empty or held by an adapter that no running request uses."""
-        if adapter.adapter_id in self._gpu or len(self._gpu) < self.gpu_slots:
-            return True
-        return any(other not in self._running for other in self._gpu)
+        """Whether it is on the GPU, or a slot is empty or held by an adapter that may leave it."""
+        return adapter.adapter_id in self._gpu or len(self._gpu) < self.gpu_slots or self._victim() is not None
+
+    def _victim(self) -> int | None:
+        """The least recently used on the GPU that no running request uses and nobody pinned."""
+        return next((other for other in self._gpu if other not in self._running and other not in self.pinned), None)
 
     def activate(self, adapter: Adapter) -> list[int]:
         """Bring the weights onto the GPU and make them the most recently used.
@@ -66,7 +69,7 @@ class AdapterSlots:
         """
         evicted: list[int] = []
         if adapter.adapter_id not in self._gpu and len(self._gpu) >= self.gpu_slots:
-            victim = next((other for other in self._gpu if other not in self._running), None)
+            victim = self._victim()
             if victim is None:
                 raise LookupError(f"all {self.gpu_slots} adapter slots are in use")
             del self._gpu[victim]

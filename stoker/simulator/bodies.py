@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
 
 from stoker.simulator.config import SimulatorConfig
-from stoker.simulator.errors import bad_request, malformed, refused
+from stoker.simulator.errors import ApiError, bad_request, malformed, refused
 from stoker.simulator.tokenizer import Tokenizer
 
 SALT_CHARS = 128
@@ -92,11 +93,12 @@ class UnloadBody(msgspec.Struct):
 
 
 Body = TypeVar("Body", bound=msgspec.Struct)
+Malformed = Callable[[str], ApiError]
 _DECODERS: dict[type[msgspec.Struct], msgspec.json.Decoder[Any]] = {}
 
 
-def parse(raw: bytes, kind: type[Body]) -> Body:
-    """Decode a body. Raises ApiError 400 with type `Bad Request`."""
+def parse(raw: bytes, kind: type[Body], malformed: Malformed = malformed) -> Body:
+    """Decode a body. Raises the ApiError that `malformed` makes, by itself vLLM's 400 with type `Bad Request`."""
     decoder = _DECODERS.get(kind)
     if decoder is None:
         decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)

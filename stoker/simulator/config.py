@@ -8,13 +8,15 @@ from typing import Literal
 from analytics.buddy import PIECE_BYTES
 
 MIB = 1 << 20
+Dialect = Literal["vllm", "sglang"]
 
 
 @dataclass(frozen=True)
 class SimulatorConfig:
-    """One replica. Names follow vLLM's flags where it has them.
+    """One replica. Names follow vLLM's flags where it has them, in every dialect.
 
     Args:
+        dialect: whose API it speaks.
         name: replica name, shown in /sim/totals.
         host, port: where HTTP listens; port 0 takes a free one and prints it.
         model: served model name.
@@ -24,16 +26,18 @@ class SimulatorConfig:
         max_num_seqs: requests that run at the same time.
         max_num_queued_reqs: requests in flight, waiting or running, above which a request gets 503; None for no limit.
         max_num_queued_tokens: prompt tokens in prefill at which a request gets 503; None for no limit.
-        scheduling_policy: `fcfs` ignores `priority`; `priority` runs lower values earlier.
+        scheduling_policy: `fcfs` ignores `priority`; `priority` runs lower values earlier (SGLang: higher ones).
         prefill_ms_per_token: time to compute a prompt token that is not cached; one prefill at a time.
         decode_ms_per_token: time for each further token of an answer.
         time_scale: divides all times.
         prefill_chunk_tokens: tokens a prefill step; a cancelled request keeps the blocks of its finished steps.
         answer_tokens: length of an answer whose request sets no limit.
-        prompt_tokens_details: whether usage tells cached tokens (`--enable-prompt-tokens-details`).
-        runtime_adapters: whether the LoRA routes exist (VLLM_ALLOW_RUNTIME_LORA_UPDATING).
+        prompt_tokens_details: whether usage tells cached tokens (`--enable-prompt-tokens-details`; SGLang:
+            `--enable-cache-report`).
+        runtime_adapters: whether the LoRA routes exist (VLLM_ALLOW_RUNTIME_LORA_UPDATING; SGLang: `--enable-lora`).
         dev_mode: whether sleep and reset routes exist (VLLM_SERVER_DEV_MODE).
-        max_loras, max_cpu_loras, max_lora_rank: adapter slots on the GPU and in host memory, and the largest rank.
+        max_loras, max_cpu_loras, max_lora_rank: adapter slots on the GPU and in host memory (SGLang: adapters that are
+            loaded at once), and the largest rank.
         adapter_load_ms: time to load an adapter from its path.
         lora_modules: adapters present from the start, name and path.
         memory_bytes: GPU memory; None for just enough room for all that follows, each piece rounded up as the buddy
@@ -45,6 +49,7 @@ class SimulatorConfig:
         vocab_tokens: token ids are below this.
     """
 
+    dialect: Dialect = "vllm"
     name: str = "r0"
     host: str = "127.0.0.1"
     port: int = 8000

@@ -18,12 +18,14 @@ class ClientGone(Exception):
     """The client closed the connection before its answer was ready."""
 
 
-async def while_connected(request: Request, work: Awaitable[Result]) -> Result:
-    """Result of `work`, which is cancelled when the client goes away; then ClientGone is raised."""
+async def while_connected(request: Request, work: Awaitable[Result], notice_s: float = 0.0) -> Result:
+    """Result of `work`, which is cancelled `notice_s` after the client went away; then ClientGone is raised."""
     task = asyncio.ensure_future(work)
     listener = asyncio.ensure_future(_disconnected(request.receive))
     try:
         await asyncio.wait((task, listener), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done() and notice_s:
+            await asyncio.wait((task,), timeout=notice_s)
         if not task.done():
             raise ClientGone
         return task.result()

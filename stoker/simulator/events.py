@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -55,6 +55,11 @@ def cleared() -> dict[str, Any]:
     return {"type": "AllBlocksCleared"}
 
 
+def as_it_is(event: dict[str, Any]) -> dict[str, Any]:
+    """An event as vLLM sends it."""
+    return event
+
+
 class EventPublisher:
     """Sends batches and answers replay requests. Bound in the constructor; `serve` runs until cancelled.
 
@@ -63,14 +68,24 @@ class EventPublisher:
         port, replay_port: 0 takes a free port.
         topic: first frame of every message.
         buffer: batches kept for a replay.
+        spell: an event as another engine would send it.
     """
 
-    def __init__(self, host: str, port: int, replay_port: int, topic: str, buffer: int) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        replay_port: int,
+        topic: str,
+        buffer: int,
+        spell: Callable[[dict[str, Any]], dict[str, Any]] = as_it_is,
+    ) -> None:
         self.topic = topic
         self.buffer_steps = buffer
         self._host = "*" if host in ("0.0.0.0", "::", "") else host
         self._sequence = 0
         self._buffer: deque[tuple[int, bytes]] = deque(maxlen=buffer)
+        self._spell = spell
         self._encoder = msgspec.msgpack.Encoder()
         self._context: zmq.asyncio.Context = zmq.asyncio.Context()
         self._pub: Any = zmq.Context(self._context).socket(zmq.PUB)
@@ -81,7 +96,7 @@ class EventPublisher:
 
     def publish(self, events: list[dict[str, Any]]) -> None:
         """Send one batch. Never blocks: a subscriber that does not keep up loses messages and sees the gap."""
-        payload = self._encoder.encode([time.time(), events, 0])
+        payload = self._encoder.encode([time.time(), list(map(self._spell, events)), 0])
         sequence = self._sequence
         self._sequence += 1
         self._buffer.append((sequence, payload))

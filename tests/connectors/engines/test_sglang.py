@@ -151,6 +151,30 @@ async def test_a_request_without_a_whole_answer_is_transient_and_aborted(fault: 
     assert replica.bodies("/abort_request") == [{"rid": replica.bodies("/generate")[0]["rid"]}]
 
 
+async def test_an_engine_that_closes_half_way_is_transient_and_told_to_stop() -> None:
+    known = {"/v1/models": MODELS, "/server_info": INFO}
+    aborted = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        path = head.split()[1]
+        content = json.dumps(known[path]).encode() if path in known else b'{"meta_info": {"prompt'
+        missing = 0 if path in known else 100
+        if path == "/abort_request":
+            aborted.set()
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(content) + missing, content))
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        replica = SglangEngine(f"http://127.0.0.1:{port}")
+        with pytest.raises(TransientFault):
+            await replica.warm_tokens("tiny", [1], request_id="r")
+        await asyncio.wait_for(aborted.wait(), 60)
+        await replica.close()
+
+
 @pytest.mark.parametrize("status", [429, 500, 503])
 async def test_a_full_queue_is_transient_and_nothing_is_left_to_abort(status: int) -> None:
     full = {"object": "error", "message": "The request queue is full.", "type": str(status), "code": status}
