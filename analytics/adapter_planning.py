@@ -1,30 +1,35 @@
-"""The adapter half of a GPU pool's plan: which LoRA adapters to load on which replicas, and which may go (D12, spec).
+"""The adapter half of a GPU pool's plan: which LoRA adapters to load on which replicas, and which may go (D12).
 
-What may be loaded is what was announced: only an announcement tells where the weights lie. A version is wanted when it
-is about to take effect, when a crowd gathers on it (D2), when it was asked for five times in the last minute (D10), or
-when it is in use and stays by its priority. A version that is replaced hands its uses on to the next one. What a
-replica holds is what its samples list; one that lists nothing is believed to hold what was loaded, for the time that
-policy grants.
+What may be loaded is what was announced: only an announcement tells where the weights lie. `adapter_wishes` says which
+versions should be resident, `adapter_cache` which of them a replica should keep where slots are short. What a replica
+holds is what its samples list; one that lists nothing is believed to hold what was loaded, for the time that policy
+grants.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from analytics.adapter_cache import AdapterCache, Uses
 from analytics.adapter_uses import AdapterUses
 from analytics.adapter_versions import AdapterVersions, KnownRecord
-from analytics.adapters import PRIORITY_OF_CLASS, AdapterRecord, should_keep
+from analytics.adapter_wishes import (
+    LINGER_MS,
+    TRIGGER_ANNOUNCED,
+    AdapterWishes,
+    Wish,
+    priority_of,
+    tenure_of,
+)
+from analytics.adapters import AdapterRecord, should_keep
 from analytics.budget import Budget
 from analytics.commands import Allowance, Draft, Issuer
 from analytics.copies import spread
-from analytics.crowds import TRIGGER_FOCUS, CrowdWatch
+from analytics.crowds import CrowdWatch
 from analytics.envelopes import Partial, Tag, seal
 from analytics.experiments import period_of
 from analytics.memory import TargetMemory
-from analytics.minutes import PANES_PER_MINUTE
-from analytics.patterns import Priority, adapter_rate, prefill_priority
+from analytics.patterns import adapter_rate, prefill_priority
 from analytics.plan_config import PlanConfig
 from analytics.policy import PolicyBook
 from analytics.pools import envelope_key
@@ -37,13 +42,7 @@ from schemas import Announcement, Pattern, WarmupOutcome, encode
 from schemas.canonical import adapter_name, bucket
 from schemas.warmup_command import Action, Qos
 
-TRIGGER_ANNOUNCED = "announced"
-TRIGGER_RATE = "adapter_rate"
-TRIGGER_HOT = "adapter_hot"
 TRIGGER_IDLE = "adapter_idle"
-ANNOUNCED_PRIORITY = 900
-LINGER_MS = 60_000
-"""How long after its effect an announced version is still loaded without having been asked for. Scaled."""
 USES_KEPT_MS = 3_600_000
 """How long uses are remembered. Scaled."""
 _SETTLE_MS = 5_000
@@ -57,17 +56,6 @@ class ToldRecord(Record, frozen=True, array_like=True):
     scope: str
     adapter: str
     bucket: int
-
-
-@dataclass(frozen=True)
-class _Wish:
-    """A version that should be resident."""
-
-    known: KnownRecord
-    trigger: str
-    priority: Priority
-    uses: float
-    evidence: dict[str, float]
 
 
 class AdapterPlanner:
@@ -90,21 +78,29 @@ class AdapterPlanner:
         self._pool = pool
         self._memory = memory
         self._fleet = fleet
-        self._crowds = crowds
         self._budget = Budget(Section(store, "db"))
         self._issuer = Issuer(pool, memory, self._budget)
         self._tellings = Section(store, "dt")
         self._uses = AdapterUses(config.scaled_pane_ms, config.scaled(USES_KEPT_MS), Section(store, "du"))
         self._versions = AdapterVersions(Section(store, "dr"))
+        self._cache = AdapterCache(config, store)
+        self._wishes = AdapterWishes(config, self._uses, self._versions, self._cache, crowds)
         self._told: dict[tuple[str, str], int] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._versions or self._uses or self._budget or self._told)
+        return bool(self._versions or self._uses or self._budget or self._cache or self._told)
 
     def busy(self, at_ms: int) -> bool:
         """Whether a later tick may have something to do, though nothing more is heard."""
         linger_ms = self._config.scaled(LINGER_MS)
-        return bool(self._uses) or any(at_ms < known.from_ms + linger_ms for known in self._versions)
+        return bool(self._uses or self._cache.waits) or any(
+            at_ms < known.from_ms + linger_ms for known in self._versions
+        )
+
+    @property
+    def evidence(self) -> dict[str, float]:
+        """Where it stands, for the planner's report."""
+        return {"adapter_versions": float(len(self._versions)), **self._cache.evidence} if self._versions else {}
 
     # What it hears
 
@@ -113,10 +109,13 @@ class AdapterPlanner:
         if message.kind == "adapter":
             self._versions.on_announcement(message, self._used_ms)
 
-    def on_partial(self, partial: Partial, before: Partial) -> None:
-        """Counts a revision of a pane's totals of dimension `adapter`."""
+    def on_partial(self, partial: Partial, before: Partial, policy: PolicyBook) -> None:
+        """Counts a revision of a pane's totals of dimension `adapter`; any other tells that its scope was there."""
+        scope = partial.scope
         if partial.dimension == "adapter":
             self._uses.add(partial, before)
+        elif scope in self._versions.scopes and policy.budget().adapter_slots and policy.adapter(scope).prefetch:
+            self._cache.visited(scope, partial.pane_start_ms)
 
     def on_outcome(self, outcome: WarmupOutcome, mark: int, policy: PolicyBook) -> bool:
         """Takes an outcome if it is of an adapter, and says whether it was."""
@@ -134,6 +133,8 @@ class AdapterPlanner:
         """Takes back one record; `key` is its own without the leading `d`."""
         if key[0] == "b":
             self._budget.restore(blob)
+        elif key[0] == "c":
+            self._cache.restore(key[1:], blob)
         elif key[0] == "u":
             self._uses.restore(blob)
         elif key[0] == "t":
@@ -153,20 +154,30 @@ class AdapterPlanner:
             self._tellings.remove(path(*name))
         self._versions.forget(at_ms - self._config.scaled(USES_KEPT_MS))
 
-    def plan(self, at_ms: int, ready: Ready, policy: PolicyBook) -> list[bytes]:
-        """COMMAND envelopes of what to load and unload now, and INSIGHT envelopes of adapters asked for often.
+    def pass_panes(self, at_ms: int, policy: PolicyBook) -> None:
+        """Lets what was asked for pass through the slots of a replica."""
+        if not (slots := policy.budget().adapter_slots):
+            if self._cache:
+                self._cache.clear()
+        elif self._cache.due(at_ms):
+            standing = self._versions.standing(at_ms)
+            tenures = {known.slot: tenure_of(known.scope, policy) for known in standing}
+            slot_of = {(known.scope, name): known.slot for known in standing for name in known.asked_as}
 
-        Guaranteed scopes come first, then the higher priority.
-        """
+            def uses_of(start_ms: int) -> Iterator[Uses]:
+                for scope, adapter, count in self._uses.in_pane(start_ms):
+                    if slot := slot_of.get((scope, adapter)):
+                        yield Uses(scope, slot, count)
+
+            self._cache.pass_panes(at_ms, slots, uses_of, tenures)
+
+    def plan(self, at_ms: int, ready: Ready, policy: PolicyBook) -> list[bytes]:
+        """COMMAND envelopes of what to load and unload now, and INSIGHT envelopes of adapters asked for often."""
         out = self._tell_rates(at_ms, policy)
         if not ready.names:
             return out
         shares = Shares(self._versions.scopes)
-        wishes = sorted(
-            self._wishes(at_ms, policy),
-            key=lambda wish: (-self._priority(wish.known.scope, policy), -wish.priority.raw, wish.known.announcement),
-        )
-        for wish in wishes:
+        for wish in self._wishes.all(at_ms, policy):
             for draft in self._drafts(wish, at_ms, ready, policy):
                 if paid := self._issuer.pay(draft, at_ms, self._allowance(draft.scope, shares, policy)):
                     out.append(self._issuer.command(paid, at_ms, "tick", wish.priority.command, policy))
@@ -184,7 +195,7 @@ class AdapterPlanner:
             last_used=self._used_ms(known),
             version=known.version,
             sha256=known.sha256,
-            priority=self._priority(known.scope, policy),
+            priority=priority_of(known.scope, policy),
         )
 
     def _tell_rates(self, at_ms: int, policy: PolicyBook) -> list[bytes]:
@@ -196,7 +207,7 @@ class AdapterPlanner:
                 continue
             self._told[scope, adapter] = now
             self._tellings.put(path(scope, adapter), pack(ToldRecord(1, scope, adapter, now)))
-            qps = self._qps(uses)
+            qps = self._wishes.qps(uses)
             insight = Pattern(
                 scope=scope,
                 pool=self._pool,
@@ -209,41 +220,7 @@ class AdapterPlanner:
             out.append(seal(Tag.INSIGHT, envelope_key(scope), encode(insight)))
         return out
 
-    def _wishes(self, at_ms: int, policy: PolicyBook) -> Iterator[_Wish]:
-        for known in self._versions:
-            scope = known.scope
-            if not policy.adapter(scope).enabled or policy.frozen(scope) or self._versions.replaced_ms(known) <= at_ms:
-                continue
-            names = known.asked_as
-            uses = sum(self._uses.in_minute(scope, name, at_ms) for name in names)
-            lead_ms = self._config.scaled(policy.schedule(scope).adapter_lead_ms)
-            soon = known.from_ms - lead_ms <= at_ms < known.from_ms + self._config.scaled(LINGER_MS)
-            if not soon and (not uses or at_ms < known.from_ms):
-                continue
-            record = self.record(known, policy)
-            asked_now = bool(uses) and at_ms >= known.from_ms
-            crowd = self._crowds.on(scope, "adapter", names, at_ms) if asked_now else None
-            if crowd is not None:
-                trigger = TRIGGER_FOCUS
-            elif adapter_rate(uses) and asked_now:
-                trigger = TRIGGER_RATE
-            elif soon:
-                trigger = TRIGGER_ANNOUNCED
-            elif should_keep(self._uses.last_two_ms(scope, *names), record.priority):
-                trigger = TRIGGER_HOT
-            else:
-                continue
-            qps, boost = self._qps(uses), 1.0 if crowd is None else policy.focus(scope).boost
-            priority = prefill_priority(adapter_name(known.name, known.version), qps * boost)
-            evidence = {"uses_in_minute": uses, "qps": qps, "priority_raw": float(priority.raw)}
-            if crowd is not None:
-                evidence |= {"boost": boost, **crowd}
-            if trigger == TRIGGER_ANNOUNCED:
-                evidence["takes_effect_in_ms"] = float(known.from_ms - at_ms)
-                priority = Priority(priority.raw, max(priority.command, ANNOUNCED_PRIORITY))
-            yield _Wish(known, trigger, priority, uses, {**evidence, "adapter_priority": record.priority})
-
-    def _drafts(self, wish: _Wish, at_ms: int, ready: Ready, policy: PolicyBook) -> Iterator[Draft]:
+    def _drafts(self, wish: Wish, at_ms: int, ready: Ready, policy: PolicyBook) -> Iterator[Draft]:
         """The load of a version where it is absent; where slots are short, what has to go first."""
         known = wish.known
         absent = [name for name in ready.names if not self._holds(known, name, at_ms, ready, policy)]
@@ -251,10 +228,12 @@ class AdapterPlanner:
         full = {name for name in absent if slots and len(self._fleet.adapters(name)) >= slots}
         roomy = spread([name for name in absent if name not in full], policy.plan(known.scope).copies, known.key)
         if roomy:
-            load = self._draft(known, "load", roomy, wish.trigger, at_ms, policy, wish.uses, wish.evidence)
+            load = self._draft(known, "load", roomy, wish.trigger, at_ms, policy, wish.p_asked, wish.evidence)
             if load is not None:
                 yield load
-        for name in sorted(full):
+        # What a replica should not keep makes no room for itself; what was not asked for yet could not show its worth.
+        worth_room = wish.trigger == TRIGGER_ANNOUNCED or self._cache.holds(known.slot)
+        for name in sorted(full) if worth_room else ():
             idle = self._idle_on(name, known, at_ms, policy)
             if idle is not None:
                 unload = self._draft(idle, "unload", (name,), TRIGGER_IDLE, at_ms, policy, 0.0, {})
@@ -262,7 +241,11 @@ class AdapterPlanner:
                     yield unload
 
     def _idle_on(self, replica: str, wanted: KnownRecord, at_ms: int, policy: PolicyBook) -> KnownRecord | None:
-        """Of the adapters on a full replica, the longest unused one that need not stay and may go."""
+        """Of the adapters on a full replica, the longest unused one that need not stay and may go.
+
+        None that was used in the last minute goes; of the others, those that were replaced, and those for which a
+        replica should hold something else.
+        """
         listed = set(self._fleet.adapters(replica))
         found = []
         for known in self._versions:
@@ -274,7 +257,10 @@ class AdapterPlanner:
             replaced = self._versions.replaced_ms(known) <= at_ms
             uses_ms = self._uses.last_two_ms(scope, *names)
             recent = any(self._uses.in_minute(scope, name, at_ms) for name in names)
-            if recent or (not replaced and should_keep(uses_ms, self._priority(scope, policy))):
+            stays = self._cache.holds(known.slot) or (
+                self._cache.rule == "spec" and should_keep(uses_ms, priority_of(scope, policy))
+            )
+            if recent or (stays and not replaced):
                 continue
             found.append((uses_ms[-1] if uses_ms else 0, known.announcement, known))
         return min(found)[2] if found else None
@@ -287,7 +273,7 @@ class AdapterPlanner:
         trigger: str,
         at_ms: int,
         policy: PolicyBook,
-        uses: float,
+        p_asked: float,
         evidence: dict[str, float],
     ) -> Draft | None:
         scope, config = known.scope, self._config
@@ -299,7 +285,6 @@ class AdapterPlanner:
                 return None
             attempt = target.next_attempt(now, at_ms)
         qos: Qos = plan.qos  # type: ignore[assignment]
-        p_asked = 1.0 if trigger == TRIGGER_ANNOUNCED else self._p_asked(uses)
         return Draft(
             scope=scope,
             key=known.key,
@@ -335,18 +320,8 @@ class AdapterPlanner:
         """Event time of a version's last use, by any of its names; 0 where none is remembered."""
         return max(self._uses.last_two_ms(known.scope, *known.asked_as), default=0)
 
-    def _priority(self, scope: str, policy: PolicyBook) -> float:
-        told = policy.adapter(scope).priority
-        return told if told >= 0 else PRIORITY_OF_CLASS[policy.plan(scope).qos]
-
     def _allowance(self, scope: str, shares: Shares, policy: PolicyBook) -> Allowance:
         budget = policy.budget()
         rate = budget.adapter_loads_per_s * shares.of(scope, policy)
         burst = max(1.0, rate * self._config.scaled(budget.burst_ms) / 1000) if rate > 0 else 0.0
         return Allowance(rate, burst)
-
-    def _qps(self, uses_in_minute: float) -> float:
-        return uses_in_minute * 1000 / (self._config.scaled_pane_ms * PANES_PER_MINUTE)
-
-    def _p_asked(self, uses_in_minute: float) -> float:
-        return -math.expm1(-self._qps(uses_in_minute) * self._config.scaled(self._config.horizon_ms) / 1000)

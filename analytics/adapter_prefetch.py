@@ -94,7 +94,7 @@ class AdapterPrefetch:
         store: its records begin with a (habits), o (open), g (groups), c (clock).
     """
 
-    def __init__(self, config: PrefetchConfig, store: MapStore) -> None:
+    def __init__(self, config: PrefetchConfig, store: MapStore | Section) -> None:
         self._config = config
         self._habits = AdapterHabits(config.habits, Section(store, "a"))
         self._store = Section(store, "")

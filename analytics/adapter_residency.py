@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from analytics.adapter_classes import CLASSES, FLOORS, AdapterClass, ClassFloor
@@ -107,7 +107,7 @@ class TunedResidency:
         store: its records begin with h (history), r (slots), 0 1 2 (shadows), c (choice), k (classes).
     """
 
-    def __init__(self, config: ResidencyConfig, store: MapStore) -> None:
+    def __init__(self, config: ResidencyConfig, store: MapStore | Section) -> None:
         self._config = config
         self.history = AdapterHistory(Section(store, "h"), config.max_adapters)
         self.slots = AdapterSlots(config.slots, Section(store, "r"), config.floors)
@@ -135,6 +135,23 @@ class TunedResidency:
         """Of a class, lately; None without uses."""
         known = self._classes[adapter_class]
         return known.hits / known.uses if known.uses else None
+
+    def below(self, adapter_class: AdapterClass) -> ClassTrigger | None:
+        """What to do for a class while its hit ratio is below its floor; None while it is not."""
+        known, slots = self._classes[adapter_class], self.slots.count(adapter_class)
+        if not known.below:
+            return None
+        action: Literal["load", "migration"] = "load" if slots < self.slots.own[adapter_class] else "migration"
+        floor = self._config.floors[adapter_class].hit_ratio
+        return ClassTrigger(adapter_class, known.hits / known.uses, floor, slots, action)
+
+    def resize(self, slots: int) -> None:
+        """From now on the replica has so many slots, at least 1; what was learned stays."""
+        self._config = replace(self._config, slots=slots)
+        now_ms = self._choice.now_ms
+        for rule, shadow in self._shadows.items():
+            shadow.resize(slots, self._worth(rule, now_ms))
+        self.slots.resize(slots, self._worth(self.rule, now_ms))
 
     def use(self, adapter: str, adapter_class: AdapterClass, at_ms: int, priority: float, load_ms: float) -> Step:
         """A request for an adapter.
@@ -225,11 +242,7 @@ class TunedResidency:
         below = uses >= self._config.class_evidence and hits / uses < floor
         self._classes[adapter_class] = ClassRecord(1, adapter_class, uses, hits, below)
         self._class_store.put(adapter_class, pack(self._classes[adapter_class]))
-        if not below or old.below:
-            return None
-        slots = self.slots.count(adapter_class)
-        short = slots < self.slots.own[adapter_class]
-        return ClassTrigger(adapter_class, hits / uses, floor, slots, "load" if short else "migration")
+        return None if old.below else self.below(adapter_class)
 
 
 class _Anywhere:

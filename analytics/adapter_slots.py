@@ -101,6 +101,13 @@ class AdapterSlots:
             self._put(adapter, adapter_class, at_ms, 0, expected=True)
         return Kept(False, False, room, evicted)
 
+    def resize(self, slots: int, worth: Worth) -> None:
+        """From now on there are so many slots; where they are fewer, the least worth go, whatever protected them."""
+        self._slots, self.own = slots, own_slots(slots, self._floors)
+        if (surplus := len(self._held) - slots) > 0:
+            for _, gone in sorted((worth(name, each.touched_ms), name) for name, each in self._held.items())[:surplus]:
+                self._drop(gone)
+
     def restore(self, blob: bytes) -> None:
         """Takes back one slot."""
         held = unpack(blob, HeldRecord)
@@ -136,10 +143,13 @@ class AdapterSlots:
         if not may_go:
             return False, None
         _, gone = min(may_go)
-        del self._held[gone]
-        if self._store is not None:
-            self._store.remove(gone)
+        self._drop(gone)
         return True, gone
+
+    def _drop(self, adapter: str) -> None:
+        del self._held[adapter]
+        if self._store is not None:
+            self._store.remove(adapter)
 
     def _put(
         self, adapter: str, adapter_class: AdapterClass, touched_ms: int, stays_ms: int, expected: bool = False

@@ -61,6 +61,10 @@ class AdapterUses:
         panes = self._panes.get((scope, adapter), {})
         return sum(count for start_ms, count in panes.items() if start_ms >= at_ms - self._pane_ms * PANES_PER_MINUTE)
 
+    def in_pane(self, start_ms: int) -> list[tuple[str, str, float]]:
+        """Scope, adapter and requests of the pane that begins at a time, sorted; panes of the last minute are known."""
+        return [(*name, panes[start_ms]) for name, panes in sorted(self._panes.items()) if start_ms in panes]
+
     def last_two_ms(self, scope: str, *adapters: str) -> tuple[int, ...]:
         """Event times of the last uses of some adapters taken together, in order, at most two."""
         merged: dict[int, float] = {}

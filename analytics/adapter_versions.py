@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, KeysView
 
 from analytics.records import Record, Section, pack, path, unpack
 from schemas import Adapter, Announcement
@@ -46,6 +46,11 @@ class KnownRecord(Record, frozen=True, array_like=True):
         return adapter_key(self.name, self.version)
 
     @property
+    def slot(self) -> str:
+        """Its name among the adapters of all scopes."""
+        return path(self.scope, adapter_name(self.name, self.version))
+
+    @property
     def target(self) -> Adapter:
         """What a command for it names."""
         return Adapter(
@@ -73,14 +78,15 @@ class AdapterVersions:
         self._store = store
         self._known: dict[str, KnownRecord] = {}
         self._named: dict[tuple[str, str], list[KnownRecord]] = {}
+        self._scopes: Counter[str] = Counter()
 
     def __iter__(self) -> Iterator[KnownRecord]:
         return iter(self._known.values())
 
     @property
-    def scopes(self) -> frozenset[str]:
+    def scopes(self) -> KeysView[str]:
         """Scopes that have announced an adapter."""
-        return frozenset(known.scope for known in self)
+        return self._scopes.keys()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -114,8 +120,7 @@ class AdapterVersions:
         self._hold(record)
         self._store.put(path(record.announcement), pack(record))
         if len(self) > MAX_VERSIONS:
-            counts = Counter(known.scope for known in self)
-            _, fullest = max((count, scope) for scope, count in counts.items())
+            _, fullest = max((count, scope) for scope, count in self._scopes.items())
             theirs = (known for known in self if known.scope == fullest)
             self._drop(min(theirs, key=lambda known: (max(known.from_ms, used_ms(known)), known.announcement)))
 
@@ -123,6 +128,10 @@ class AdapterVersions:
         """Event time from which another version stands for this one; infinite where none is announced."""
         others = self._named[known.scope, known.name]
         return min((other.from_ms for other in others if other.replaces == known.version), default=math.inf)
+
+    def standing(self, at_ms: int) -> list[KnownRecord]:
+        """Those that requests name at a time: in effect, and not replaced."""
+        return [known for known in self if known.from_ms <= at_ms < self.replaced_ms(known)]
 
     def forget(self, before_ms: int) -> None:
         """Drops what was replaced before a time."""
@@ -135,10 +144,14 @@ class AdapterVersions:
 
     def _hold(self, known: KnownRecord) -> None:
         self._known[known.announcement] = known
+        self._scopes[known.scope] += 1
         self._named.setdefault((known.scope, known.name), []).append(known)
 
     def _drop(self, known: KnownRecord) -> None:
         del self._known[known.announcement]
+        self._scopes[known.scope] -= 1
+        if not self._scopes[known.scope]:
+            del self._scopes[known.scope]
         self._store.remove(path(known.announcement))
         named = self._named[known.scope, known.name]
         named.remove(known)

@@ -109,8 +109,8 @@ class EnginePlanner(Planner):
         if not (partial.dimension == "query" and self._config.redis_pool):
             super()._on_partial(partial, watermark_ms, policy)
 
-    def _on_counts(self, partial: Partial, before: Partial, _policy: PolicyBook) -> None:
-        self._adapters.on_partial(partial, before)
+    def _on_counts(self, partial: Partial, before: Partial, policy: PolicyBook) -> None:
+        self._adapters.on_partial(partial, before, policy)
 
     def _on_outcome(self, outcome: WarmupOutcome, policy: PolicyBook) -> None:
         if not self._adapters.on_outcome(outcome, self._fleet.mark(outcome.replica), policy):
@@ -163,6 +163,7 @@ class EnginePlanner(Planner):
     # What it does
 
     def _plan(self, tick: Tick) -> list[bytes]:
+        self._adapters.pass_panes(tick.at_ms, tick.policy)
         before = [] if tick.behind else self._plan_adapters(tick) + self._plan_prompts(tick)
         groups = self._patterns.group_insights(tick.at_ms) if tick.report else []
         return before + self._plan_prefixes(tick) + groups
@@ -221,6 +222,7 @@ class EnginePlanner(Planner):
                 "replicas_ready": float(len(ready.names)),
                 "scopes": float(standing.scopes),
                 "scopes_frozen": float(standing.frozen),
+                **self._adapters.evidence,
                 **own,
             }
             frozen = 0 < standing.scopes == standing.frozen

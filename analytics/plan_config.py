@@ -85,6 +85,11 @@ class PlanConfig:
         "",
         "The Redis pool whose planner sees the queries of all pools; empty: each pool looks for focus on its own.",
     )
+    adapter_rule: str = knob(
+        "spec",
+        "Which adapter leaves a full replica first: by `spec`, the longest unused, or what would have saved most.",
+        choices=("spec", "lru", "tuned"),
+    )
     time_scale: float = knob(1.0, "How much faster than the calendar event time runs.", low=0.01, high=10_000)
     own: OwnPolicy | None = None
 

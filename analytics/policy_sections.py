@@ -235,13 +235,17 @@ class PatternPolicy:
 
 @dataclass(frozen=True)
 class AdapterPolicy:
-    """Section `adapter`: which LoRA adapters are loaded and which may go (D12, spec)."""
+    """Section `adapter`: which LoRA adapters are loaded and which may go (D12)."""
 
     enabled: bool = knob(True, "Whether adapters in demand are loaded where they are absent.")
     priority: float = knob(
         -1.0, "Priority of this scope's adapters, 0 to 1; -1: 1, 0.8 or 0.5 by `plan.qos`.", low=-1, high=1
     )
     unload: bool = knob(False, "Whether an adapter that need not stay is unloaded where slots are short.")
+    prefetch: bool = knob(
+        False,
+        "Whether this scope's habits are learned and its adapters loaded ahead, where `budget.adapter_slots` is told.",
+    )
     repeat_ms: int = knob(
         300_000, "An adapter is commanded at most once per such interval.", unit="ms", low=1000, high=86_400_000
     )

@@ -52,7 +52,7 @@ def unpack(blob: bytes, kind: type[R], version: int = 1) -> R:
 class Section:
     """A part of a MapStore under its own prefix, so that small decisions share the store of a big one."""
 
-    def __init__(self, store: MapStore, prefix: str) -> None:
+    def __init__(self, store: MapStore | Section, prefix: str) -> None:
         self._store = store
         self.prefix = prefix
 
@@ -63,6 +63,34 @@ class Section:
     def remove(self, key: str) -> None:
         """Removes one record; harmless when it is not there."""
         self._store.remove(self.prefix + key)
+
+
+class ErasableSection(Section):
+    """A section that can be emptied, since it knows the names of its records."""
+
+    def __init__(self, store: MapStore, prefix: str) -> None:
+        super().__init__(store, prefix)
+        self._names: set[str] = set()
+
+    def put(self, key: str, blob: bytes) -> None:
+        """Sets one record."""
+        self._names.add(key)
+        super().put(key, blob)
+
+    def remove(self, key: str) -> None:
+        """Removes one record; harmless when it is not there."""
+        self._names.discard(key)
+        super().remove(key)
+
+    def restored(self, key: str) -> None:
+        """Takes note of a record that was read back."""
+        self._names.add(key)
+
+    def clear(self) -> None:
+        """Removes all records."""
+        for name in sorted(self._names):
+            super().remove(name)
+        self._names.clear()
 
 
 def path(*names: str) -> str:

@@ -32,6 +32,14 @@ WHY: dict[str, Callable[[Numbers], str]] = {
     "adapter_hot": lambda n: (
         f"the adapter is in use ({_n(n, 'uses_in_minute')} times in the last minute) and was not resident"
     ),
+    "adapter_class": lambda n: (
+        f"the adapter is in use, and its class found only {_share(n, 'class_hit_ratio')} of its adapters resident "
+        f"instead of {_share(n, 'class_floor')}"
+    ),
+    "adapter_expected": lambda n: (
+        f"nobody asked for the adapter yet, but what is usual makes it likely: {_share(n, 'confidence')} of such "
+        f"expectations came true ({_n(n, 'judged')} judged)"
+    ),
     "adapter_idle": lambda _: "nobody had used the adapter for long, and its slot was needed",
     "announced": lambda n: f"the change was announced: it takes effect {_ahead(n.get('takes_effect_in_ms', 0.0))}",
     "withdrawn": lambda n: f"the announcement that had asked for {_n(n, 'commands')} commands was withdrawn or moved",
@@ -223,6 +231,10 @@ def _ended(outcome: WarmupOutcome) -> str:
 
 def _n(numbers: Numbers, name: str) -> str:
     return _number(numbers[name]) if name in numbers else "?"
+
+
+def _share(numbers: Numbers, name: str) -> str:
+    return f"{numbers[name]:.0%}" if name in numbers else "?"
 
 
 def _s(numbers: Numbers, name: str) -> str:

@@ -22,6 +22,7 @@ from tests.analytics.test_pattern_planning import pattern, prompt_announcement, 
 from tests.analytics.test_planning import REDIS, book, candidate, embedded, hot, name, outcome, partial, residency
 
 CONFIG = PlanConfig(
+    adapter_rule="tuned",
     candidates_life_ms=20_000,
     longest_rest_ms=60_000,
     reward_life_ms=20_000,
@@ -39,7 +40,7 @@ POLICY = book(
         **{f"{kind}_repeat_ms": repeat_ms for kind, repeat_ms in SHORT_MS.items()},
         **{f"{kind}_life_ms": repeat_ms for kind, repeat_ms in SHORT_MS.items()},
     },
-    adapter={"repeat_ms": 5_000, "resident_ms": 20_000, "unload": True},
+    adapter={"repeat_ms": 5_000, "resident_ms": 20_000, "unload": True, "prefetch": True},
     budget={"prefill_share": 1.0, "adapter_slots": 2, "adapter_loads_per_s": 100, "embeddings_per_s": 10_000},
 )
 UNHURRIED = "u"
@@ -109,9 +110,12 @@ def engine_event(chance: random.Random, at_ms: int, number: int, kinds: Sequence
         return control("p", announced("a", version, effect_ms, scope=scope))
     if kind == "partial":
         adapter = f"a@{number}" if strange else chance.choice(["a@1", "a@2", "b@1"])
-        pane_ms = at_ms // PANE_MS * PANE_MS - PANE_MS
+        pane_ms = (at_ms // PANE_MS - chance.randrange(2)) * PANE_MS
         counts = {adapter: chance.randint(1, 9)}
         return heard(partial(counts, pane_ms, shard=number, scope=scope, dimension="adapter"))
+    if kind == "visit":
+        pane_ms = at_ms // PANE_MS * PANE_MS
+        return heard(partial({"t": 1 + number % 9}, pane_ms, shard=number, scope=scope, dimension="template"))
     if kind == "crowd":
         adapter = f"a@{number}" if strange else chance.choice(["a@1", "a@2", "b@1"])
         told = Focused(scope, "adapter", at_ms, at_ms + 20_000, (adapter,), {"users": float(number)})
@@ -194,6 +198,7 @@ ENGINE = [
     "use",
     "announced",
     "partial",
+    "visit",
     "crowd",
     "outcome",
     "residency",

@@ -14,9 +14,21 @@ from analytics.adapter_uses import AdapterUses
 from analytics.envelopes import KeyCount, Partial, Tag, seal
 from analytics.focused import Focused
 from analytics.patterns import fnv1a32
+from analytics.plan_config import PlanConfig
 from analytics.records import Section
 from analytics.stores import MemoryMapStore
-from schemas import Adapter, Announcement, OutcomeReason, Pattern, ReplicaSample, ResidentAdapter, encode
+from schemas import (
+    EVERY_SCOPE,
+    Adapter,
+    Announcement,
+    OutcomeReason,
+    Pattern,
+    PlannerState,
+    Policy,
+    ReplicaSample,
+    ResidentAdapter,
+    encode,
+)
 from schemas.announcement import announcement_id
 from tests.analytics.test_planning import T0, TICK, Drive, book, outcome, partial
 
@@ -50,6 +62,11 @@ def sample(replica: str, at: int, *adapters: str, incarnation: str = "i1") -> Re
 
 def used(drive: Drive, counts: dict[str, int], pane: int = PANE, revision: int = 1, scope: str = "s") -> None:
     drive.hear(partial(counts, pane, revision=revision, scope=scope, dimension="adapter"))
+
+
+def visited(drive: Drive, pane: int, revision: int = 1, scope: str = "s") -> None:
+    """A scope asks for something, and for no adapter."""
+    drive.hear(partial({"t": 1}, pane, revision=revision, scope=scope, dimension="template"))
 
 
 def gathered(drive: Drive, adapter: str, for_ms: int, scope: str = "s") -> None:
@@ -253,7 +270,7 @@ def test_a_full_replica_lets_go_of_the_longest_unused_that_need_not_stay_and_onl
         drive.control(announced(name))
     used(drive, {"older@3": 1}, PANE - 90_000)
     used(drive, {"old@3": 1}, PANE - 80_000)
-    used(drive, {"new@3": 9})
+    used(drive, {"new@3": 9}, PANE - PANE_MS)
     (unload,) = tick(drive, sample("r1", T0, "old@3", "older@3"))
     assert (unload.action, unload.target_key, unload.replicas.names) == ("unload", "adapter:older@3", ("r1",))
     assert (unload.arm, unload.propensity) == ("warm", 1.0)  # taking back is never held out
@@ -275,8 +292,73 @@ def test_nothing_is_unloaded_that_may_or_must_stay_and_a_full_replica_gets_no_lo
     drive = Drive(policy=book(**bodies))
     for name in ("old", "new"):
         drive.control(announced(name))
-    used(drive, {"new@3": 9})
+    used(drive, {"new@3": 9}, PANE - PANE_MS)
     assert tick(drive, sample("r1", T0, "old@3")) == []
+
+
+def test_a_replica_that_is_full_keeps_what_the_slots_hold_and_makes_no_room_for_what_they_do_not() -> None:
+    # Two slots, one of them silver's own: support takes it and stays 45 s after its last use, other the free one.
+    drive = Drive(policy=book(adapter={"unload": True}, budget={"adapter_slots": 2}))
+    drive.policy.apply(
+        Policy(scope="b", section="plan", writer="test", version=2, at_ms=1, body={"qos": "best_effort"})
+    )
+    drive.control(announced("support"))
+    for name in ("other", "third"):
+        drive.control(announced(name, scope="b"))
+    used(drive, {"support@3": 1}, PANE - 2 * PANE_MS)
+    used(drive, {"other@3": 6}, PANE - 2 * PANE_MS, scope="b")
+    full = sample("r1", T0, "support@3", "other@3")
+    assert tick(drive, full) == []
+    drive.now = PANE + 9 * PANE_MS  # both were last used more than a minute ago
+    used(drive, {"third@3": 6}, drive.now - PANE_MS, scope="b")
+    (unload,) = tick(drive, sample("r1", drive.now, "support@3", "other@3"))
+    assert (unload.action, unload.target_key) == ("unload", "adapter:other@3")
+    report = next(each for each in reversed(drive.insights) if isinstance(each, PlannerState))
+    assert report.evidence["adapter_versions"] == 3
+    assert report.evidence["adapter_hits_silver"] == 0.0
+    assert 0.8 < report.evidence["adapter_hits_bronze"] < 0.9
+
+
+def test_a_class_that_gets_less_than_it_was_promised_is_loaded_for_a_single_use() -> None:
+    drive = Drive(policy=book(budget={"adapter_slots": 4, "adapter_loads_per_s": 100}, adapter={"repeat_ms": 1_000}))
+    names = [f"a{number}" for number in range(20)]
+    for name in names:
+        drive.control(announced(name))
+    found = []
+    for index in range(24):  # a single use each, minutes after the one before: nothing that would load an adapter
+        used(drive, {f"{names[index % 20]}@3": 1}, drive.now // PANE_MS * PANE_MS)
+        found += tick(drive, sample("r1", drive.now, "other@1"), ms=10_000)
+    assert {command.reason.trigger for command in found} == {"adapter_class"}
+    evidence = found[0].reason.evidence
+    assert (evidence["class_floor"], evidence["class_hit_ratio"], evidence["uses_in_minute"]) == (0.75, 0.0, 1)
+    assert found[0].issued_at_ms > T0 + 15 * PANE_MS  # sixteen uses before a class is judged
+
+
+def test_what_a_scope_does_every_day_is_loaded_when_it_comes() -> None:
+    # A day of people lasts a minute here, a pane 200 ms, and what is expected is waited for for 2.5 s.
+    config = PlanConfig(time_scale=1_440, pane_ms=288_000)
+    bodies = {"adapter": {"prefetch": True}, "budget": {"adapter_slots": 1, "adapter_loads_per_s": 10_000}}
+    drive = Drive(policy=book(plan={"qos": "best_effort"}, **bodies), config=config)
+    for name, scope in (("support", "s"), ("other", "t")):
+        drive.control(announced(name, scope=scope))
+    days, found = 8, []
+    for day in range(1, days + 1):
+        visited(drive, drive.now)
+        found.append(tick(drive, sample("r1", drive.now)))
+        if day < days:
+            for adapter, scope in (("support@3", "s"), ("other@3", "t")):
+                used(drive, {adapter: 1}, drive.now, scope=scope)
+                tick(drive)
+            tick(drive, ms=T0 + 60_000 * day - drive.now)
+            drive.rebuild()
+    assert [len(each) for each in found] == [0] + [1] * (days - 1)
+    [command] = found[-1]
+    assert (command.action, command.target_key, command.scope) == ("load", "adapter:support@3", "s")
+    assert command.reason.trigger == "adapter_expected"
+    evidence = command.reason.evidence
+    assert evidence["hour_share"] > 0.8
+    assert command.benefit.p_asked == evidence["confidence"] >= 0.5
+    assert evidence["uses_in_minute"] == 0
 
 
 def test_an_adapter_that_is_not_where_it_was_announced_rests_before_it_is_tried_again() -> None:
@@ -367,9 +449,17 @@ def test_a_minute_is_six_panes_and_the_last_two_uses_are_kept_longer() -> None:
 
 
 events = st.one_of(
-    st.tuples(st.just("use"), st.sampled_from(["a@1", "a@2", "b@1"]), st.integers(1, 9), st.sampled_from("st")),
+    st.tuples(
+        st.just("use"),
+        st.sampled_from(["a@1", "a@2", "b@1"]),
+        st.integers(1, 9),
+        st.sampled_from("st"),
+        st.integers(0, 1),
+    ),
     st.tuples(st.just("announce"), st.sampled_from(["1", "2"]), st.integers(-50, 50), st.sampled_from("st")),
     st.tuples(st.just("sample"), st.sampled_from(["r1", "r2"]), st.sets(st.sampled_from(["a@1", "a@2", "b@1"]))),
+    st.tuples(st.just("visit"), st.sampled_from("st")),
+    st.tuples(st.just("slots"), st.integers(0, 3)),
     st.tuples(st.just("crowd"), st.sampled_from(["a@1", "a@2", "b@1"]), st.integers(0, 40), st.sampled_from("st")),
     st.tuples(st.just("outcome"), st.floats(0, 0.99), st.sampled_from(["applied", "failed", "resident"])),
     st.tuples(st.just("run"), st.integers(1, 40)),
@@ -381,10 +471,12 @@ events = st.one_of(
 def test_a_planner_with_adapters_rebuilt_anywhere_says_the_same(script: list[Any], crashes: set[int]) -> None:
     def run(crashes: set[int]) -> list[bytes]:
         bodies = {
-            "adapter": {"repeat_ms": 5_000, "resident_ms": 20_000, "unload": True},
+            "adapter": {"repeat_ms": 5_000, "resident_ms": 20_000, "unload": True, "prefetch": True},
             "budget": {"adapter_slots": 2},
         }
-        drive, issued, said = Drive(policy=book(**bodies)), [], []
+        # Half an hour of people is ten seconds here, so that sessions end and habits form.
+        config = PlanConfig(adapter_rule="tuned", time_scale=180, pane_ms=1_800_000)
+        drive, issued, said = Drive(policy=book(**bodies), config=config), [], []
         for index, (kind, *rest) in enumerate(script):
             if index in crashes:
                 drive.rebuild()
@@ -393,12 +485,21 @@ def test_a_planner_with_adapters_rebuilt_anywhere_says_the_same(script: list[Any
                 drive.store.records = dict(items)
                 drive.planner = type(drive.planner)(drive.config, drive.pool, drive.store)
             if kind == "use":
-                adapter, count, scope = rest
-                used(drive, {adapter: count}, drive.now // PANE_MS * PANE_MS - PANE_MS, revision=index + 1, scope=scope)
+                adapter, count, scope, ago = rest
+                pane = (drive.now // PANE_MS - ago) * PANE_MS
+                used(drive, {adapter: count}, pane, revision=index + 1, scope=scope)
             elif kind == "announce":
                 version, offset, scope = rest
                 replaces = "1" if version == "2" else None
                 drive.control(announced("a", version, drive.now + offset * 1_000, scope=scope, replaces=replaces))
+            elif kind == "visit":
+                visited(drive, drive.now // PANE_MS * PANE_MS, index + 1, rest[0])
+            elif kind == "slots":
+                told = Policy(
+                    scope=EVERY_SCOPE, section="budget", writer="test", version=index + 2, at_ms=1,
+                    body={"adapter_slots": rest[0]},
+                )  # fmt: skip
+                drive.policy.apply(told)
             elif kind == "crowd":
                 adapter, seconds, scope = rest
                 gathered(drive, adapter, seconds * 1_000, scope)
