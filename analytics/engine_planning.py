@@ -39,7 +39,8 @@ class EnginePlanner(Planner):
 
     def __init__(self, config: PlanConfig, pool: str, store: MapStore) -> None:
         super().__init__(config, pool, store)
-        self._stay = StayTime(config.scaled(PlanPolicy().prefix_resident_ms), Section(store, "w"))
+        first_ms = config.scaled(PlanPolicy().prefix_resident_ms)
+        self._stay = StayTime(first_ms, Section(store, "w"), config.absent_rule)
         self._prefixes = PrefixPlanner(config, self._memory, Section(store, "x"), self._stay)
         self._patterns = PatternPlanner(config, pool, self._memory, self._prefixes, self._stay, store)
         self._prompts = PromptPlanner(config, pool, self._memory, self._prefixes, store)
@@ -190,6 +191,8 @@ class EnginePlanner(Planner):
 
     def _plan_prefixes(self, tick: Tick) -> list[bytes]:
         at_ms, ready, policy = tick.at_ms, tick.ready, tick.policy
+        if ready.names:
+            self._prefixes.expect(self._fleet.stay_ms(ready.names, at_ms))
         ranking = self._prefixes.review(
             at_ms,
             ready,

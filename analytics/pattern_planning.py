@@ -182,7 +182,7 @@ class PatternPlanner:
                 "similarity": found.similarity,
                 "tokens_missing": charge,
                 "replicas_ready": float(replicas),
-                "stay_ms": float(stay_ms),
+                **self._stay.evidence(float(stay_ms)),
             },
         )
 

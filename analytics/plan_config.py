@@ -29,6 +29,19 @@ class PlanConfig:
     horizon_ms: int = knob(
         120_000, "How far ahead the chance of being asked for looks.", unit="ms", low=1000, high=3_600_000
     )
+    half_life_ms: int = knob(
+        300_000,
+        "Time after which the traffic of a replica counts half, for what its cache keeps; that of hotness.",
+        unit="ms",
+        low=1000,
+        high=86_400_000,
+    )
+    absent_rule: str = knob(
+        "tuned",
+        "How long replicas keep what nobody asks for: `spec` as policy says, `tuned` by their capacity and traffic "
+        "where they tell them, and by what warm-ups found.",
+        choices=("spec", "tuned"),
+    )
     rewarm_pause_ms: int = knob(
         10_000, "A lost prefix is warmed again at most once in such a time.", unit="ms", low=0, high=3_600_000
     )

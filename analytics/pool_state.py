@@ -8,6 +8,7 @@ from analytics.announced_planning import AnnouncedPlanner
 from analytics.budget import Budget
 from analytics.commands import Issuer
 from analytics.crowds import CrowdWatch
+from analytics.decay import Decay
 from analytics.memory import TargetMemory
 from analytics.minutes import MINUTES_KEPT, MinuteWindow
 from analytics.plan_config import PlanConfig
@@ -43,7 +44,7 @@ class PoolState:
         self._memory = TargetMemory(config.max_targets, Section(store, "t"), self._rests, longest_rest_ms)
         self._budget = Budget(Section(store, "y"))
         self._issuer = Issuer(pool, self._memory, self._budget)
-        self._fleet = Fleet(config.stale_ms, Section(store, "p"))
+        self._fleet = Fleet(config.stale_ms, Decay.half_life(config.scaled(config.half_life_ms)), Section(store, "p"))
         self._window = MinuteWindow(config.scaled_pane_ms, Section(store, "i"))
         self._crowds = CrowdWatch(self._window, Section(store, "f"))
         self._announced = AnnouncedPlanner(config, self._memory, is_redis(pool), Section(store, "n"))

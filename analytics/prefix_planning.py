@@ -111,6 +111,11 @@ class PrefixPlanner:
         if self._stay.learn(hot.candidate.rate_per_s / max(1, replicas), outcome.status == "applied"):
             self._wake_ms.clear()
 
+    def expect(self, shadow_ms: float | None) -> None:
+        """How long replicas should keep things by their capacity and traffic; None where they do not tell these."""
+        if self._hot and self._stay.expect(shadow_ms):
+            self._wake_ms.clear()
+
     def expire(self, at_ms: int) -> None:
         """Drops the candidates that nobody has confirmed for too long."""
         life_ms = self._config.scaled(self._config.candidates_life_ms)
@@ -265,7 +270,7 @@ class PrefixPlanner:
                 "rate_per_s": candidate.rate_per_s,
                 "last_asked_ms_ago": float(max(0, at_ms - candidate.last_ms)),
                 "p_absent_prior": prior,
-                "stay_ms": float(stay_ms),
+                **self._stay.evidence(float(stay_ms)),
                 "replicas_ready": float(replicas),
                 "replicas_missing": float(missing),
             },

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from analytics.cache_shadow import CacheShadow
+from analytics.decay import Decay
 from analytics.records import Record, Section, pack, unpack
 from schemas.replica_sample import ReplicaSample
 
@@ -18,6 +22,7 @@ class ReplicaRecord(Record, frozen=True, array_like=True):
     Attributes:
         adapters: name and version of each adapter that it lists.
         tells: whether it has listed any in this incarnation: an engine that tells none is not one that holds none.
+        shadow: of its KV cache, where it tells its capacity.
     """
 
     replica: str
@@ -27,6 +32,7 @@ class ReplicaRecord(Record, frozen=True, array_like=True):
     block_tokens: int
     adapters: tuple[tuple[str, str], ...] = ()
     tells: bool = False
+    shadow: CacheShadow | None = None
 
 
 @dataclass(frozen=True)
@@ -59,10 +65,12 @@ class Fleet:
     Args:
         stale_ms: a replica whose last sample is older does not count. Samples come in real seconds, so that this is
             not time-scaled.
+        decay: by which their traffic fades.
     """
 
-    def __init__(self, stale_ms: int, store: Section) -> None:
+    def __init__(self, stale_ms: int, decay: Decay, store: Section) -> None:
         self._stale_ms = stale_ms
+        self._decay = decay
         self._store = store
         self._replicas: dict[str, ReplicaRecord] = {}
 
@@ -85,6 +93,7 @@ class Fleet:
             sample.block_tokens,
             adapters,
             told or bool(adapters),
+            CacheShadow.after(held.shadow if held else None, sample, self._decay),
         )
         self._replicas[sample.replica] = record
         self._store.put(sample.replica, pack(record))
@@ -103,6 +112,16 @@ class Fleet:
             max((record.block_tokens for record in found), default=1),
             tuple(record.replica for record in fresh if record.state == "sleeping"),
         )
+
+    def stay_ms(self, names: Iterable[str], at_ms: int) -> float | None:
+        """How long some replicas keep what nobody asks for, by their shadows; None where none of them has one.
+
+        The middle of their times, in the log domain: a request may meet any of them.
+        """
+        shadows = [held.shadow for name in names if (held := self._replicas.get(name)) is not None]
+        told = [each.stay_ms(at_ms, self._decay) for each in shadows if each is not None]
+        times = [math.log(stay_ms) for stay_ms in told if stay_ms is not None]
+        return math.exp(math.fsum(times) / len(times)) if times else None
 
     def mark(self, replica: str) -> int:
         """Mark of a replica's last known incarnation; 0 where none is."""

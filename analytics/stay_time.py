@@ -1,9 +1,10 @@
-"""How long replicas keep what nobody asks for, learned from what warm-ups found there (D11).
+"""How long replicas keep what nobody asks for: what is expected, put right by what warm-ups found there (D11).
 
-A replica keeps a prefix for its characteristic time after the last use (Che's approximation of LRU), which follows from
-capacity and traffic, and neither need be known: each warm-up that was applied found its prefix absent, each that was
-resident found it there. The likelihood of these findings over a grid of times tells which it is; what was seen fades,
-so that the time may change. Of replicas that tell what they hold nothing need be guessed.
+A replica keeps a prefix for its characteristic time after the last use (Che's approximation of LRU). Where replicas
+tell their capacity, their shadow says how long that should be (analytics.cache_shadow), else policy does. Each warm-up
+that was applied found its prefix absent, each that was resident found it there: the likelihood of these findings over a
+grid of factors tells by how much the expectation is wrong. What was seen fades, so that the factor may change. Of
+replicas that tell what they hold nothing need be guessed.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import math
 
 from analytics.records import Record, Section, pack, unpack
 
-GRID_MS = tuple(1000.0 * 2 ** (step / 2) for step in range(28))
-"""From a second to three hours."""
+FACTORS = tuple(2 ** (step / 2) for step in range(-14, 15))
+"""From a hundredth of what is expected to a hundred times as long."""
 MEMORY_FOUND = 512.0
 """After so many findings one counts half."""
 LEAST_CHANCE = 1e-3
@@ -22,33 +23,57 @@ LEAST_CHANCE = 1e-3
 
 DOUBT = 4.0
 """Log likelihood that an octave away from the expected time costs: a few findings do not overthrow it."""
-TOLERANCE = 0.2
+TOLERANCE = 0.1
 """Relative change below which the time in force stays, so that what follows from it need not be looked at again."""
 
 
 class StayRecord(Record, frozen=True, array_like=True):
-    """Log likelihood of each time of the grid, and the time in force."""
+    """Log likelihood of each factor of the grid, the time in force, and what the shadow said when it was set."""
 
     log_likelihood: tuple[float, ...]
     ms: float | None
+    shadow_ms: float | None = None
 
 
 class StayTime:
     """The characteristic time of a pool's replicas.
 
     Args:
-        first_ms: what is expected before anything is known.
+        first_ms: what is expected where no shadow is.
         store: of one record, key "".
+        rule: `spec` leaves the time to policy, whatever is heard.
 
     Attributes:
-        ms: the time in force; None as long as nothing was found.
+        ms: the time in force; None as long as only policy says something.
+        shadow_ms: what is expected of replicas of known capacity; None where none told it.
     """
 
-    def __init__(self, first_ms: float, store: Section) -> None:
+    def __init__(self, first_ms: float, store: Section, rule: str = "tuned") -> None:
         self._first_ms = first_ms
         self._store = store
+        self._fixed = rule == "spec"
         self.ms: float | None = None
-        self._log_likelihood = self._expected()
+        self.shadow_ms: float | None = None
+        self._log_likelihood = _unlearned()
+
+    def expect(self, shadow_ms: float | None) -> bool:
+        """What the shadow says by now; None where there is none.
+
+        Returns:
+            whether the time in force has changed.
+        """
+        if self._fixed:
+            return False
+        if (shadow_ms is None) != (self.shadow_ms is None):
+            # By how much the one was wrong says nothing of the other.
+            before_ms = self.ms
+            self.forget()
+            self.shadow_ms = shadow_ms
+            return before_ms is not None if shadow_ms is None else self._renew()
+        if shadow_ms is None or self.shadow_ms is None or not _differ(shadow_ms, self.shadow_ms):
+            return False
+        self.shadow_ms = shadow_ms
+        return self._renew()
 
     def learn(self, rate_per_s: float, absent: bool) -> bool:
         """A warm-up found its prefix absent, or there, where nothing had been known of it.
@@ -59,35 +84,59 @@ class StayTime:
         Returns:
             whether the time in force has changed.
         """
+        if self._fixed:
+            return False
         fade = 2.0 ** (-1.0 / MEMORY_FOUND)
-        for step, grid_ms in enumerate(GRID_MS):
-            chance = math.exp(-rate_per_s * grid_ms / 1000)
+        expected_uses = rate_per_s * self._expected_ms / 1000
+        for step, factor in enumerate(FACTORS):
+            chance = math.exp(-expected_uses * factor)
             likelihood = chance if absent else 1.0 - chance
             self._log_likelihood[step] = fade * self._log_likelihood[step] + math.log(max(LEAST_CHANCE, likelihood))
-        likely_ms, before_ms = self._likely_ms(), self.ms
-        changed = before_ms is None or abs(likely_ms / before_ms - 1) > TOLERANCE
-        if changed:
-            self.ms = likely_ms
-        self._store.put("", pack(StayRecord(1, tuple(self._log_likelihood), self.ms)))
-        return changed
+        return self._renew()
+
+    def evidence(self, stay_ms: float) -> dict[str, float]:
+        """For a command's reason: the time that held, and what the shadow had said where there is one."""
+        return (
+            {"stay_ms": stay_ms} if self.shadow_ms is None else {"stay_ms": stay_ms, "stay_shadow_ms": self.shadow_ms}
+        )
 
     def forget(self) -> None:
         """Knows nothing any more, and leaves nothing behind."""
         if self.ms is not None:
-            self.ms, self._log_likelihood = None, self._expected()
+            self.ms, self.shadow_ms, self._log_likelihood = None, None, _unlearned()
             self._store.remove("")
 
     def restore(self, blob: bytes) -> None:
-        """Takes back what was learned."""
+        """Takes back what was learned; by a rule that leaves all to policy, drops it."""
+        if self._fixed:
+            self._store.remove("")
+            return
         record = unpack(blob, StayRecord)
-        self._log_likelihood, self.ms = list(record.log_likelihood), record.ms
+        self._log_likelihood, self.ms, self.shadow_ms = list(record.log_likelihood), record.ms, record.shadow_ms
 
-    def _expected(self) -> list[float]:
-        return [-DOUBT * abs(math.log2(grid_ms / self._first_ms)) for grid_ms in GRID_MS]
+    @property
+    def _expected_ms(self) -> float:
+        return self._first_ms if self.shadow_ms is None else self.shadow_ms
 
-    def _likely_ms(self) -> float:
+    def _renew(self) -> bool:
+        likely_ms = self._expected_ms * self._likely_factor()
+        changed = self.ms is None or _differ(likely_ms, self.ms)
+        if changed:
+            self.ms = likely_ms
+        self._store.put("", pack(StayRecord(1, tuple(self._log_likelihood), self.ms, self.shadow_ms)))
+        return changed
+
+    def _likely_factor(self) -> float:
         """The mean of the logarithm, by likelihood."""
         most = max(self._log_likelihood)
         weights = [math.exp(each - most) for each in self._log_likelihood]
-        logs = [weight * math.log(grid_ms) for weight, grid_ms in zip(weights, GRID_MS, strict=True)]
+        logs = [weight * math.log(factor) for weight, factor in zip(weights, FACTORS, strict=True)]
         return math.exp(math.fsum(logs) / math.fsum(weights))
+
+
+def _unlearned() -> list[float]:
+    return [-DOUBT * abs(math.log2(factor)) for factor in FACTORS]
+
+
+def _differ(wanted_ms: float, held_ms: float) -> bool:
+    return abs(wanted_ms / held_ms - 1) > TOLERANCE

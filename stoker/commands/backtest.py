@@ -15,6 +15,7 @@ BACKTESTS = {
     "cluster": "groups of real questions against the intents that people gave them",
     "score": "which answers are served again by few judgements, over people's judgements",
     "kv": "retention and warm-up of KV blocks on the Mooncake conversation trace",
+    "absent": "whether replicas lack a prefix as often as is said, of hidden and of known capacity",
     "lora": "residency and prefetch of adapters on the LoRA trace",
     "focus": "crowds and what only looks like one, generated over the arrivals of the Azure trace",
 }

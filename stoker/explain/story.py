@@ -161,8 +161,18 @@ def _worth(command: WarmupCommand) -> str:
     each = "" if density is None else f"; {_number(density)} ms per unit of cost"
     return (
         f"{_number(expected_ms)} ms expected = {benefit.p_asked:.0%} asked for within the horizon × "
-        f"{benefit.p_absent:.0%} absent then × {_number(benefit.saved_ms)} ms saved{reward}{each}"
+        f"{benefit.p_absent:.0%} absent then{_absent_by(command)} × {_number(benefit.saved_ms)} ms saved{reward}{each}"
     )
+
+
+def _absent_by(command: WarmupCommand) -> str:
+    """Where the chance of absence comes from: what a replica told, its shadow, or an expectation alone."""
+    numbers = command.reason.evidence
+    if command.reason.trigger == "lost_prefix":
+        return " (its replica said so)"
+    if "stay_shadow_ms" in numbers:
+        return " (by capacity and traffic of the replicas)"
+    return " (by expectation)" if "stay_ms" in numbers else ""
 
 
 def _cost(command: WarmupCommand) -> str:

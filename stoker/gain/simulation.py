@@ -48,11 +48,20 @@ class Simulated:
 
 @dataclass
 class _Replica:
-    """A cache, and what was warmed in it: scope and runs by target key, until it is lost."""
+    """A cache, what it counts, and what was warmed in it: scope and runs by target key, until it is lost."""
 
     cache: LruCache
+    queried_blocks: int = 0
+    found_blocks: int = 0
     warmed: dict[str, tuple[str, tuple[Run, ...]]] = field(default_factory=dict)
     seq: int = 0
+
+    def request(self, runs: tuple[Run, ...]) -> int:
+        """What a request or a warm-up finds."""
+        found = self.cache.request(runs)
+        self.queried_blocks += size(runs)
+        self.found_blocks += found
+        return found
 
 
 class Simulation:
@@ -75,6 +84,7 @@ class Simulation:
         prefill_tokens_per_s: float,
     ) -> None:
         self._traffic = traffic
+        self._capacity_blocks = capacity_blocks
         self._block_tokens = block_tokens
         defaults = PolicyDefaults(
             plan=PlanPolicy(embeddings=False, second_sight=False),
@@ -96,7 +106,7 @@ class Simulation:
             while self._now_ms + STEP_MS <= request.arrived_ms + self._shift_ms:
                 self._now_ms += STEP_MS
                 self._step()
-            self._found_blocks += self._replicas[request.cache].cache.request(request.runs(self._block_tokens))
+            self._found_blocks += self._replicas[request.cache].request(request.runs(self._block_tokens))
             self._tell(request)
         return Simulated(self._found_blocks, self._commands, self._spent_blocks * self._block_tokens)
 
@@ -104,21 +114,24 @@ class Simulation:
         self._job.advance(self._now_ms)
         for (pool, name), replica in self._replicas.items():
             if self._now_ms >= self._sample_ms:
-                self._sample(pool, name)
+                self._sample(pool, name, replica)
             self._report_lost(pool, name, replica)
         if self._now_ms >= self._sample_ms:
             self._sample_ms = self._now_ms + SAMPLE_MS
         self._apply()
         self._job.topics.insights.clear()
 
-    def _sample(self, pool: str, name: str) -> None:
+    def _sample(self, pool: str, name: str, replica: _Replica) -> None:
         sample = ReplicaSample(
             replica=name,
             pool=pool,
             incarnation=INCARNATION,
             sampled_at_ms=self._now_ms,
             state="ready",
+            blocks_total=self._capacity_blocks,
             block_tokens=self._block_tokens,
+            prefix_query_tokens=replica.queried_blocks * self._block_tokens,
+            prefix_hit_tokens=replica.found_blocks * self._block_tokens,
         )
         self._job.on_record(encode(sample), self._now_ms)
 
@@ -144,7 +157,7 @@ class Simulation:
     def _warm(self, command: WarmupCommand, target: Prefix, name: str) -> None:
         replica = self._replicas[command.pool, name]
         runs = runs_of(target.segments, target.render.salt_ref, self._block_tokens)
-        missing = size(runs) - replica.cache.request(runs)
+        missing = size(runs) - replica.request(runs)
         replica.warmed[command.target_key] = (command.scope, runs)
         self._spent_blocks += missing
         self._commands += 1

@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from analytics.engine_planning import EnginePlanner
 from analytics.envelopes import Answered, Rewarded, Tag, body_of, seal, tag_of
 from analytics.focused import Focused
@@ -89,9 +91,11 @@ def engine_event(chance: random.Random, at_ms: int, number: int, kinds: Sequence
     path = (f"n{number}", "x") if strange else chance.choice(PATHS)
     scope = f"s{number}" if strange and chance.random() < 0.3 else chance.choice("st")
     replica = f"r{number}" if strange and chance.random() < 0.1 else chance.choice(["r1", "r2"])
-    if kind == "sample":
+    if kind in ("sample", "traffic"):
         listed = chance.sample(["a@1", "a@2", "b@1"], chance.randrange(3))
-        return control("p", adapter_sample(replica, at_ms, *sorted(listed)))
+        counters = {"prefix_query_tokens": 2_000 * number, "prefix_hit_tokens": 900 * number}
+        tells = {"blocks_total": 1_000, **counters} if kind == "traffic" else {}
+        return control("p", replace(adapter_sample(replica, at_ms, *sorted(listed)), **tells))
     if kind == "hot":
         found = [candidate(*path, tokens=500), candidate(*chance.choice(PATHS))]
         return heard(hot(*found[: chance.randint(1, 2)], at=at_ms, scope=scope))
@@ -172,7 +176,8 @@ def planner(
     """A planner.
 
     Args:
-        first_come: kinds of events that are answered at once, so that of two the first one is served.
+        first_come: kinds of events that are answered at once, so that of two the first one is served, or whose order is
+            given.
         strange_gap_ms: so that four hundred strangers take longer than anything is remembered.
     """
     return Subject(
@@ -191,6 +196,7 @@ ENGINE = [
     "sample",
     "sample",
     "sample",
+    "traffic",
     "hot",
     "hot",
     "cold",
@@ -205,6 +211,6 @@ ENGINE = [
 ]
 REDIS_POOL = ["partial", "partial", "second_sight", "embedded", "clustered", "answer", "reward", "outcome", "residency"]
 engine = planner(
-    EnginePlanner, "p", engine_event, ENGINE, ["pattern", "announced", "residency", "cold", "crowd"], 1_000
+    EnginePlanner, "p", engine_event, ENGINE, ["traffic", "pattern", "announced", "residency", "cold", "crowd"], 1_000
 )
 redis = planner(RedisPlanner, REDIS, redis_event, REDIS_POOL, ["second_sight", "reward"], 3_000)

@@ -2,6 +2,7 @@ import msgspec
 import pytest
 
 from analytics.commands import command_key, priority_of
+from analytics.decay import Decay
 from analytics.envelopes import Partial, Tag, body_of, key_of, seal, tag_of
 from analytics.experiments import assign
 from analytics.memory import TargetMemory
@@ -198,7 +199,7 @@ def sample(at, state="ready", incarnation="i", replica="r"):
 
 def test_a_fleet_takes_the_latest_sample_and_forgets_the_dead():
     store = MemoryMapStore()
-    fleet = Fleet(10_000, Section(store, "p"))
+    fleet = Fleet(10_000, Decay.half_life(300_000), Section(store, "p"))
     fleet.on_sample(sample(5_000))
     fleet.on_sample(sample(4_000, state="lost"))
     assert fleet.ready(15_000).names == ("r",)

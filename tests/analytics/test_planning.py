@@ -110,9 +110,17 @@ class Drive:
         return commands
 
 
-def sample(replica, at, incarnation="i1", state="ready", block_tokens=16):
+def sample(replica, at, incarnation="i1", state="ready", block_tokens=16, blocks=None, queried=0, found=0):
     return ReplicaSample(
-        replica=replica, pool="p", incarnation=incarnation, sampled_at_ms=at, state=state, block_tokens=block_tokens
+        replica=replica,
+        pool="p",
+        incarnation=incarnation,
+        sampled_at_ms=at,
+        state=state,
+        block_tokens=block_tokens,
+        blocks_total=blocks,
+        prefix_query_tokens=queried,
+        prefix_hit_tokens=found,
     )
 
 
@@ -389,6 +397,29 @@ def test_a_prefix_below_the_replicas_block_is_left():
     drive.control(sample("r1", drive.now, block_tokens=512))
     drive.hear(hot(candidate("a"), candidate("b", "c", tokens=300)))
     assert [c.cost.tokens for c in drive.run()] == [600]
+
+
+def test_how_long_replicas_keep_things_follows_from_their_capacity_and_traffic():
+    """A hundred tokens a second come into sixteen thousand: what is asked for every 200 s is gone before."""
+
+    def benefit_of(config, blocks):
+        drive = Drive(config=config)
+        for ago_s in range(1_200, -1, -10):
+            for replica in ("r1", "r2"):
+                drive.control(sample(replica, T0 - 1_000 * ago_s, blocks=blocks, queried=100 * (1_200 - ago_s)))
+        drive.hear(hot(candidate("a", tokens=300, rate=0.005)))
+        (command,) = drive.run(TICK, ["r1", "r2"])
+        return command.benefit.p_absent, command.reason.evidence
+
+    absent, evidence = benefit_of(PlanConfig(), 1_000)
+    assert evidence["stay_shadow_ms"] == pytest.approx(160_000, rel=0.1)
+    assert absent == pytest.approx(math.exp(-0.0025 * evidence["stay_ms"] / 1000))
+    longer, _ = benefit_of(PlanConfig(), 2_000)
+    assert longer == pytest.approx(absent**2, rel=0.1)
+    untold, evidence = benefit_of(PlanConfig(), None)
+    assert (untold, "stay_shadow_ms" in evidence) == (pytest.approx(math.exp(-0.3)), False)
+    by_policy, evidence = benefit_of(PlanConfig(absent_rule="spec"), 1_000)
+    assert (by_policy, evidence["stay_ms"]) == (untold, 120_000)
 
 
 def test_priorities_follow_worth_and_stay_within_their_range():
@@ -796,7 +827,8 @@ def inputs(seed, redis, steps=120):
         elif kind < 0.65:
             plan.append(("residency", rng.random(), rng.choice([0, 100])))
         elif kind < 0.75:
-            plan.append(("sample", rng.choice(["r1", "r2", "r3"]), rng.choice(["i1", "i1", "i1", "i2"])))
+            tells = {"blocks": rng.choice([None, 50, 50]), "queried": 40 * len(plan), "found": 9 * len(plan)}
+            plan.append(("sample", rng.choice(["r1", "r2", "r3"]), rng.choice(["i1", "i1", "i1", "i2"]), tells))
         elif kind < 0.8:
             body = rng.choice([{"lead_ms": 1000}, {"copies": 1}, {"shadow": True}, {}])
             plan.append(("policy", rng.choice(["plan", "freeze"]), body))
@@ -869,7 +901,7 @@ def drive_through(plan, redis, crashes=()):
             if kind == "envelope":
                 envelope = rest[0]
             elif kind == "sample":
-                envelope = seal(Tag.CONTROL, pool, encode(sample(rest[0], watermark, rest[1])))
+                envelope = seal(Tag.CONTROL, pool, encode(sample(rest[0], watermark, rest[1], **rest[2])))
             elif not issued:
                 continue
             else:

@@ -1,4 +1,4 @@
-"""How long replicas keep things: the chance of absence is right where capacity is hidden and routing random."""
+"""How long replicas keep things, and that the chance of absence is right where routing is random."""
 
 from __future__ import annotations
 
@@ -87,3 +87,44 @@ def test_it_goes_on_from_its_record_and_leaves_none_when_it_forgets() -> None:
     assert [one.learn(0.02, True), one.ms] == [other.learn(0.02, True), other.ms]
     other.forget()
     assert (other.ms, store.records) == (None, {})
+
+
+def test_findings_put_the_shadow_right_and_follow_it_when_it_moves() -> None:
+    source, stay = random.Random(4), StayTime(FIRST_MS, Section(MemoryMapStore(), ""))
+    assert stay.expect(40_000)
+    assert stay.ms == pytest.approx(40_000, rel=0.1)
+    for _ in range(1_000):  # it says half of what is true
+        rate = source.choice((0.005, 0.02, 0.1))
+        stay.learn(rate, source.random() < math.exp(-rate * 80))
+    assert stay.ms == pytest.approx(80_000, rel=0.3)
+    before_ms = stay.ms
+    assert stay.expect(10_000)
+    assert stay.ms == pytest.approx(before_ms / 4, rel=0.3), "what is wrong with it stays wrong"
+    assert not stay.expect(10_500), "a little is not worth another look"
+    assert stay.evidence(stay.ms) == {"stay_ms": stay.ms, "stay_shadow_ms": 10_000}
+
+
+def test_what_was_found_beside_a_shadow_says_nothing_without_it() -> None:
+    store = MemoryMapStore()
+    stay = StayTime(FIRST_MS, Section(store, ""))
+    assert not stay.expect(None)
+    stay.learn(0.05, absent=True)
+    stay.expect(1_000_000)
+    assert stay.ms == pytest.approx(1_000_000)
+    for _ in range(50):
+        stay.learn(0.05, absent=True)
+    restored = StayTime(FIRST_MS, Section(store, ""))
+    restored.restore(store.records[""])
+    assert (restored.ms, restored.shadow_ms) == (stay.ms, 1_000_000)
+    assert stay.expect(None)
+    assert (stay.ms, store.records) == (None, {})
+
+
+def test_by_the_specification_policy_says_it_whatever_is_heard() -> None:
+    store = MemoryMapStore()
+    StayTime(FIRST_MS, Section(store, "")).expect(50_000)
+    stay = StayTime(FIRST_MS, Section(store, ""), "spec")
+    stay.restore(store.records[""])
+    assert not stay.expect(50_000)
+    assert not stay.learn(0.1, absent=True)
+    assert (stay.ms, stay.evidence(1.0), store.records) == (None, {"stay_ms": 1.0}, {})

@@ -49,6 +49,7 @@ def test_the_story_says_why_for_how_much_and_instead_of_what(said: tuple[WarmupC
     assert "the prefix is hot: 0.005 requests/s" in story
     assert "1 of 1 ready replicas lacked it" in story
     assert f"{command.benefit.p_asked:.0%} asked for within the horizon" in story
+    assert f"{command.benefit.p_absent:.0%} absent then (by expectation)" in story
     assert "2,000 tokens of prefill" in story
     assert "the budget of s: 100 a second, 50.0% of the pool's; 1,000 in debt after it" in story
     assert "applied on r1 (done)" in story
@@ -67,6 +68,21 @@ def test_what_was_heard_twice_counts_once_and_applied_stays(said: tuple[WarmupCo
     found = find(command.command_id, lambda: [*everything, *everything, again])
     assert [each.command_id for each in found.tick].count(command.command_id) == 1
     assert found.outcomes["r1"].status == "applied"
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (Reason(trigger="lost_prefix", evidence={"stay_ms": 1.0}), "(its replica said so)"),
+        (
+            Reason(trigger="hot_prefix", evidence={"stay_ms": 1.0, "stay_shadow_ms": 1.0}),
+            "(by capacity and traffic of the replicas)",
+        ),
+    ],
+)
+def test_the_story_says_where_the_chance_of_absence_comes_from(reason: Reason, words: str) -> None:
+    command = msgspec.structs.replace(EXAMPLES["warmup_command.prefix"], reason=reason)
+    assert f"absent then {words} ×" in tell(find(command.command_id, lambda: [command]))
 
 
 @pytest.mark.parametrize("trigger", [*WHY, "of_tomorrow"])

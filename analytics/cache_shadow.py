@@ -1,0 +1,75 @@
+"""How long a replica of known capacity keeps what nobody asks for, by what it tells of its traffic (D11).
+
+A cache of C tokens keeps a prefix for the time T after its last use in which C other tokens came in. A replica counts
+the tokens that were looked up and those that were found; what was not found is taken in. Between two uses of a token
+lie times of unknown distribution; with q tokens looked up a second and m taken in, C = ∫ q·P(gap > t) dt from 0 to T,
+where the integrand falls from q to m (Denning and Schwartz 1972; Hu et al., ATC 2016). It is longest if all that is
+found comes back at once, T = C / m, and shorter by ln(q/m) · m / (q - m) if everything comes back at one rate. Traffic
+lies between; the middle of the two, in the log domain, is the shadow's answer. No block is held.
+
+Both flows fade with the half-life of hotness: a rate and the time that it is multiplied with are then of the same past,
+and where traffic doubles both are wrong by the same factor, so that their product is right.
+"""
+
+from __future__ import annotations
+
+import math
+
+from analytics.decay import EMPTY, Decay
+from analytics.records import Record
+from schemas.replica_sample import ReplicaSample
+
+LONGEST_MS = 86_400_000.0
+"""A replica that takes in next to nothing keeps everything; a day is long enough to say so."""
+
+
+class CacheShadow(Record, frozen=True, array_like=True):
+    """What is known of one replica's cache; `after` gives what is known after another sample.
+
+    Attributes:
+        incarnation: whose counters these are.
+        capacity_tokens: of the cache.
+        queried_tokens, found_tokens: the counters of the last sample.
+        queried_level, taken_level: decayed tokens looked up, and taken in.
+    """
+
+    incarnation: str
+    capacity_tokens: int
+    queried_tokens: int
+    found_tokens: int
+    queried_level: float = EMPTY
+    taken_level: float = EMPTY
+
+    @classmethod
+    def after(cls, before: CacheShadow | None, sample: ReplicaSample, decay: Decay) -> CacheShadow | None:
+        """What is known after a later sample; None where capacity was never told.
+
+        Counters say nothing while a replica is not ready. They begin anew with each incarnation, the traffic does not.
+        """
+        if sample.state != "ready" or sample.blocks_total is None:
+            return before
+        queried, found = sample.prefix_query_tokens, sample.prefix_hit_tokens
+        queried_level, taken_level = (before.queried_level, before.taken_level) if before else (EMPTY, EMPTY)
+        if before is not None and before.incarnation == sample.incarnation:
+            more, more_found = queried - before.queried_tokens, found - before.found_tokens
+            if 0 <= more_found <= more:
+                queried_level = _added(queried_level, more, sample.sampled_at_ms, decay)
+                taken_level = _added(taken_level, more - more_found, sample.sampled_at_ms, decay)
+        capacity = sample.blocks_total * sample.block_tokens
+        return cls(1, sample.incarnation, capacity, queried, found, queried_level, taken_level)
+
+    def stay_ms(self, at_ms: int, decay: Decay) -> float | None:
+        """How long it keeps what nobody asks for; None where nothing came in yet."""
+        if self.taken_level == EMPTY:
+            return None
+        taken_per_ms = decay.rate_per_s(decay.amount(self.taken_level, at_ms)) / 1000
+        if taken_per_ms * LONGEST_MS <= self.capacity_tokens:
+            return LONGEST_MS
+        # Of flows that fade alike the ratio does not.
+        log_ratio = self.queried_level - self.taken_level
+        shorter = log_ratio / math.expm1(log_ratio) if log_ratio > 0 else 1.0
+        return self.capacity_tokens / taken_per_ms * math.sqrt(shorter)
+
+
+def _added(level: float, tokens: int, at_ms: int, decay: Decay) -> float:
+    return decay.added(level, float(tokens), at_ms) if tokens else level
