@@ -26,7 +26,7 @@ from typing import Any
 
 from jobs.settings import JobSettings
 
-SWITCH_INTERVAL_S = 0.000_2
+SWITCH_INTERVAL_S = 0.001
 """How long a computing thread keeps the lock while another one waits for it."""
 GC_THRESHOLDS = (50_000, 20, 20)
 """Objects more than before at which the young are looked at, and how many such looks before the older ones are."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from analytics.stores import MapStore
-from jobs.state import Marker, check_marker, open_map_store, open_marker
+from jobs.state import Marker, check_marker, open_map_stores, open_marker
 
 T = TypeVar("T")
 
@@ -22,19 +22,19 @@ class Live(dict[str, T]):
         make: builds the object of a key over its state.
 
     Attributes:
-        store, marker_state: the state, of the current key.
+        marker_state: says for the current key that it has state.
     """
 
     def __init__(self, context: Any, shards: int, make: Callable[[str, MapStore], T]) -> None:
         super().__init__()
         self._marker = Marker(shards)
         self.marker_state = open_marker(context)
-        self.store = open_map_store(context)
+        self._store, self._new_store = open_map_stores(context)
         self._make = make
 
     def __missing__(self, key: str) -> T:
-        check_marker(self.marker_state, self._marker)
-        made = self[key] = self._make(key, self.store)
+        new = check_marker(self.marker_state, self._marker)
+        made = self[key] = self._make(key, self._new_store if new else self._store)
         return made
 
     def end(self, key: str) -> None:

@@ -45,8 +45,11 @@ class OneValue(Protocol):
     def update(self, value: bytes) -> None: ...
 
 
-def check_marker(state: OneValue, marker: Marker) -> None:
+def check_marker(state: OneValue, marker: Marker) -> bool:
     """Compares the current key's marker with the job's, or writes it for a new key. Called on a key's first touch.
+
+    Returns:
+        whether the key is new: then there is nothing of it in any state.
 
     Raises:
         BrokenConfiguration: the state was written by another layout, mode or number of shards.
@@ -59,6 +62,7 @@ def check_marker(state: OneValue, marker: Marker) -> None:
             f"the restored state says '{bytes(held).decode()}', this job is '{marker.blob.decode()}': start it with "
             "the version and warmup.shards that the savepoint was taken with, or without --from-savepoint"
         )
+    return held is None
 
 
 class KeyedLogStore:
@@ -117,6 +121,14 @@ class KeyedMapStore:
         return [(str(key), bytes(blob)) for key, blob in self._records.items() or ()]
 
 
+class NewKeyStore(KeyedMapStore):
+    """A `KeyedMapStore` for a key that was new when it was asked: its records need not be looked for."""
+
+    def items(self) -> Iterable[tuple[str, bytes]]:
+        """Nothing."""
+        return ()
+
+
 def open_log_store(context: Any, slots: int) -> KeyedLogStore:
     """The log store of a keyed operator; called in its `open`.
 
@@ -132,14 +144,13 @@ def open_log_store(context: Any, slots: int) -> KeyedLogStore:
     return KeyedLogStore(logs, context.get_map_state(MapStateDescriptor("blobs", Types.LONG(), value)))
 
 
-def open_map_store(context: Any) -> KeyedMapStore:
-    """The map store of a keyed operator; called in its `open`."""
+def open_map_stores(context: Any) -> tuple[KeyedMapStore, NewKeyStore]:
+    """The map store of a keyed operator, and the same for keys that are new; called in its `open`."""
     from pyflink.common import Types
     from pyflink.datastream.state import MapStateDescriptor
 
-    return KeyedMapStore(
-        context.get_map_state(MapStateDescriptor("records", Types.STRING(), Types.PICKLED_BYTE_ARRAY()))
-    )
+    records = context.get_map_state(MapStateDescriptor("records", Types.STRING(), Types.PICKLED_BYTE_ARRAY()))
+    return KeyedMapStore(records), NewKeyStore(records)
 
 
 def open_marker(context: Any) -> Any:

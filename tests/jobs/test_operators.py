@@ -345,7 +345,7 @@ def test_plan_lets_go_of_a_pool_that_only_a_producer_has_named() -> None:
     plan.on_timer(START_MS, Context(backend, "made up", START_MS, START_MS))
     assert plan._live == {}
     assert plan._live.marker_state.keys() == []
-    assert plan._live.store.items() == []
+    assert plan._live._store.items() == []
 
 
 def test_exits_count_commands_by_kind_and_turn_envelopes_into_rows() -> None:

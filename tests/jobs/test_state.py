@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.state import Marker, check_marker, open_log_store, open_map_store, open_marker
+from jobs.state import Marker, check_marker, open_log_store, open_map_stores, open_marker
 from schemas import BrokenConfiguration
 from tests.jobs.flink_stand_in import Backend
 
@@ -34,7 +34,7 @@ def test_a_log_store_shows_the_current_key_only() -> None:
 
 def test_a_map_store_shows_the_current_key_only() -> None:
     backend = Backend()
-    store = open_map_store(backend)
+    store, _ = open_map_stores(backend)
     backend.key = "gpu"
     store.put("a", b"1")
     store.put("b", b"2")
@@ -59,8 +59,8 @@ def test_a_state_of_another_number_of_shards_is_refused_in_words() -> None:
     backend = Backend()
     backend.key = 7
     state = open_marker(backend)
-    check_marker(state, Marker(32))
-    check_marker(state, Marker(32))
+    assert check_marker(state, Marker(32))
+    assert not check_marker(state, Marker(32))
     with pytest.raises(BrokenConfiguration, match=r"shards=32.*shards=16"):
         check_marker(state, Marker(16))
     with pytest.raises(BrokenConfiguration, match="mode=process"):

@@ -123,7 +123,7 @@ def test_a_session_that_is_over_leaves_no_state() -> None:
     (due,) = context.event_timers
     session.on_timer(due, Context(backend, key_of(turn), due))
     assert session._live == {}
-    assert session._live.store.items() == []
+    assert session._live._store.items() == []
     assert session._live.marker_state.keys() == []
 
 
