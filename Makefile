@@ -1,7 +1,7 @@
 # Thin, repeatable targets; the work is in deploy/*.sh and in the stoker command.
 SHELL := /bin/bash
 BIN := .venv/bin
-BENCHES := schemas simulator entropy score plan scale pipeline latency reward cluster
+BENCHES := schemas simulator entropy score plan scale pipeline latency reward cluster embed
 PURE := $(BIN)/pytest -q -n 2 --dist worksteal
 
 .PHONY: setup lint check test test-faults demo bench lock clean

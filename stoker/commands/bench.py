@@ -18,6 +18,7 @@ BENCHES = {
     "reward": "reward on its topic to its score read",
     "scale": "time and state of an event while tenants grow to 100,000, keys and window tenfold",
     "entropy": "entropy of a sliding window kept up to date, against a recount",
+    "embed": "vectors of real questions in both precisions, against sentence-transformers",
     "cluster": "groups of a sliding window of real questions, against finding them again",
     "score": "an arrival, and a tick over 100,000 candidates of 1,000 tenants",
     "plan": "a tick over 100,000 candidates of 1,000 tenants, against a naive sort",
