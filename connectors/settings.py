@@ -227,10 +227,10 @@ class EncoderSettings(Section):
         ),
     )
     precision: Precision = Field(
-        default="fp32",
+        default="int8",
         description=(
-            "Of the backend onnx. int8: twice as fast, mean cosine to fp32 0.996; vectors of the two are not mixed, "
-            "whoever changes this embeds anew. The reference is fp32."
+            "Of the backend onnx; the reference is fp32. int8 is twice as fast, at a mean cosine of 0.996 to fp32. The "
+            "vectors of the two are never mixed: whoever changes this embeds anew."
         ),
     )
     backend: Literal["onnx", "reference"] = Field(

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from analytics.cluster_radius import MINILM_FP32_FINGERPRINT, WIDEST_EPS
+from analytics.cluster_radius import MINILM_INT8_FINGERPRINT, WIDEST_EPS
 from analytics.clustering import MIN_SAMPLES
 from analytics.sketches import Floats, Ints
 from analytics.window_dbscan import WindowConfig, WindowDbscan
@@ -70,7 +70,7 @@ def run(events: int = 20_000) -> Report:
     from threadpoolctl import threadpool_limits
 
     vectors = questions(events)
-    eps, window = WIDEST_EPS[MINILM_FP32_FINGERPRINT], min(WINDOW, events * 2 // 3 // STRIDE * STRIDE)
+    eps, window = WIDEST_EPS[MINILM_INT8_FINGERPRINT], min(WINDOW, events * 2 // 3 // STRIDE * STRIDE)
     report = Report("cluster")
     with threadpool_limits(1):
         unique = played(np.arange(events) % len(vectors), vectors, eps, window)

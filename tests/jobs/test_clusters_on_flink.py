@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from analytics.cluster_radius import MINILM_FP32_FINGERPRINT, WIDEST_EPS
+from analytics.cluster_radius import MINILM_INT8_FINGERPRINT, WIDEST_EPS
 from schemas import RequestEvent, encode
 from schemas.canonical import query_sha256
 from tests.jobs.deployment import Deployment, now_ms
@@ -45,8 +45,8 @@ def test_like_questions_become_a_cluster_with_its_mass(deployment: Deployment) -
     deployment.wait(whole_cluster, "the cluster of all six, with its requests")
     last = next(each for each in reversed(deployment.outputs.clusters) if queries <= set(each.members))
     assert last.medoid in last.members
-    assert (last.scope, last.rule, last.fingerprint) == ("default", "tuned", MINILM_FP32_FINGERPRINT)
-    assert last.eps == WIDEST_EPS[MINILM_FP32_FINGERPRINT]
+    assert (last.scope, last.rule, last.fingerprint) == ("default", "tuned", MINILM_INT8_FINGERPRINT)
+    assert last.eps == WIDEST_EPS[MINILM_INT8_FINGERPRINT]
     ids = {each.cluster_id for each in deployment.outputs.clusters if queries & set(each.members)}
     assert len(ids) == 1
     deployment.settle()
