@@ -86,7 +86,7 @@ class Demand:
         self.shard = shard
         self._times = config.times
         self._counters = {fate.name.lower(): 0 for fate in (*ACCOUNTED, Fate.REWARD)}
-        self._counters.update({f"embed_{sight.name.lower()}": 0 for sight in Sight if sight})
+        self._counters.update(dict.fromkeys(_SIGHT_COUNTERS.values(), 0))
         self._counters.update(chains_dropped=0, capped=0)
         self._rewards = RewardJoin(config.rewards, config.pane_ms, store, config.reward_log, self._counters)
         self._waiting = self._rewards.waiting
@@ -164,7 +164,7 @@ class Demand:
         sight, tat_us = Sight.NONE, 0
         if known.sight.window.get(query, 0) > 1:
             sight, tat_us = self._sights.decide(scope, query, flags, at_ms, now_ms, policy)
-        elif policy.plan(scope).first_sight_share:
+        else:
             sight, tat_us = self._sights.sample(scope, query, flags, now_ms, policy)
         if sight and sight in EMBEDDED:
             self._took(sight, (scope, query, at_ms), tat_us)
@@ -262,7 +262,7 @@ class Demand:
 
     def _tell(self, sight: Sight, chain_kept: bool) -> None:
         if sight:
-            self._counters[f"embed_{sight.name.lower()}"] += 1
+            self._counters[_SIGHT_COUNTERS[sight]] += 1
         if not chain_kept:
             self._counters["chains_dropped"] += 1
 
@@ -411,6 +411,7 @@ class Demand:
 
 
 _TERMS = tuple(fate.name.lower() for fate in ACCOUNTED)
+_SIGHT_COUNTERS = {sight: f"embed_{sight.name.lower()}" for sight in Sight if sight}
 
 
 def _asks_key(slide: int) -> int:

@@ -46,6 +46,26 @@ EMBEDDED = {Sight.ASKED: TRIGGER, Sight.SAMPLED: FIRST_SIGHT}
 """Sights that ask for an embedding, and the trigger that they name."""
 
 
+@dataclass(frozen=True)
+class SightRule:
+    """What policy says of a scope's embeddings, worked out once for each revision of a book.
+
+    Attributes:
+        open: whether second sights are wanted and the scope may act.
+        repeat_ms: how long an ask holds.
+        sampled: hashes below it are in the sample of first sights; 0 where there is none.
+        rate_per_s, burst: this shard's part of the scope's embeds, a second and at once.
+    """
+
+    book: PolicyBook
+    revision: int
+    open: bool
+    repeat_ms: int
+    sampled: float
+    rate_per_s: float
+    burst: float
+
+
 @dataclass
 class ScopeSight:
     """One scope in one shard.
@@ -54,11 +74,13 @@ class ScopeSight:
         window: how often each query was counted in the retained panes.
         asked: when each query was asked for last, in event time.
         tat_us: the token bucket.
+        rule: the last one that was asked for.
     """
 
     window: dict[bytes, int] = field(default_factory=dict)
     asked: dict[bytes, int] = field(default_factory=dict)
     tat_us: int = 0
+    rule: SightRule | None = None
 
 
 Ask = tuple[str, bytes, int]
@@ -111,15 +133,13 @@ class SecondSight:
             now_ms: where event time stands; the bucket goes by it, so that no event from the future empties it.
         """
         state = self.scope(scope)
-        plan = policy.plan(scope)
+        rule = self._rule(scope, state, policy)
         asked = state.asked.get(query)
-        if asked is not None and at_ms < asked + scaled(plan.embedding_repeat_ms, self.config.time_scale):
-            return Sight.NONE, 0
-        if not plan.second_sight or policy.frozen(scope):
+        if not rule.open or (asked is not None and at_ms < asked + rule.repeat_ms):
             return Sight.NONE, 0
         if not flags & _SHOWN:
             return (Sight.TOO_LONG if flags & _TOO_LONG else Sight.WITHHELD), 0
-        tat_us = take(state.tat_us, now_ms, *self._rate(scope, policy))
+        tat_us = take(state.tat_us, now_ms, rule.rate_per_s, rule.burst)
         if tat_us is None:
             return Sight.OVER_RATE, 0
         return Sight.ASKED, tat_us
@@ -129,11 +149,11 @@ class SecondSight:
 
         A query is in the sample or not, by its hash: what is asked for again after a window is not drawn anew.
         """
-        share = policy.plan(scope).first_sight_share
-        if int.from_bytes(query[:4], "big") >= share * _HASHES or not flags & _SHOWN or policy.frozen(scope):
+        state = self.scope(scope)
+        rule = self._rule(scope, state, policy)
+        if not rule.sampled or int.from_bytes(query[:4], "big") >= rule.sampled or not flags & _SHOWN:
             return Sight.NONE, 0
-        rate_per_s, burst = self._rate(scope, policy)
-        tat_us = take(self.scope(scope).tat_us, now_ms, rate_per_s, burst / 2)
+        tat_us = take(state.tat_us, now_ms, rule.rate_per_s, rule.burst / 2)
         return (Sight.NONE, 0) if tat_us is None else (Sight.SAMPLED, tat_us)
 
     def sampled(self, scope: str, tat_us: int) -> None:
@@ -202,11 +222,22 @@ class SecondSight:
             del self.scopes[name]
         return bool(empty)
 
-    def _rate(self, scope: str, policy: PolicyBook) -> tuple[float, float]:
-        """This shard's part of a scope's embeds: a second, and at once."""
-        budget = policy.budget(scope)
+    def _rule(self, scope: str, state: ScopeSight, policy: PolicyBook) -> SightRule:
+        held = state.rule
+        if held is not None and held.revision == policy.revision and held.book is policy:
+            return held
+        plan, budget, frozen = policy.plan(scope), policy.budget(scope), bool(policy.frozen(scope))
         parts = 1 if scope in self.config.small else self.config.shards
-        return budget.embeds_per_s / parts, budget.embeds_burst / parts
+        state.rule = SightRule(
+            book=policy,
+            revision=policy.revision,
+            open=plan.second_sight and not frozen,
+            repeat_ms=self._repeat_ms(scope, policy),
+            sampled=0.0 if frozen else plan.first_sight_share * _HASHES,
+            rate_per_s=budget.embeds_per_s / parts,
+            burst=budget.embeds_burst / parts,
+        )
+        return state.rule
 
     def _repeat_ms(self, scope: str, policy: PolicyBook) -> int:
         return scaled(policy.plan(scope).embedding_repeat_ms, self.config.time_scale)

@@ -39,10 +39,11 @@ _BARE = {fate: bytes((fate,)) for fate in (Fate.NOT_DEMAND, Fate.LATE, Fate.DUPL
 
 def counted(sight: Sight, chain_kept: bool, tat_us: int) -> bytes:
     """Head of the entry of a counted request; the kept part of its fact follows."""
-    return _COUNTED.pack(Fate.COUNTED, sight, chain_kept, tat_us)
+    return _COUNTED.pack(Fate.COUNTED, sight, chain_kept, tat_us) if tat_us else _NOTHING_TAKEN[sight, chain_kept]
 
 
-PLAIN = counted(Sight.NONE, True, 0)
+_NOTHING_TAKEN = {(s, kept): _COUNTED.pack(Fate.COUNTED, s, kept, 0) for s in Sight for kept in (False, True)}
+PLAIN = _NOTHING_TAKEN[Sight.NONE, True]
 """Head of the common entry."""
 
 
