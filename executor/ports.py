@@ -116,7 +116,10 @@ def _loaders(settings: ExecutorSettings) -> dict[str, Loader]:
 
 
 def _engine(settings: EngineSettings, timeout_ms: int) -> Engine:
+    from connectors.engines.sglang import SglangEngine
     from connectors.engines.vllm import VllmEngine
 
     headers = {} if settings.api_key is None else {"Authorization": f"Bearer {settings.api_key.reveal()}"}
+    if settings.kind == "sglang":
+        return SglangEngine(settings.url, timeout_s=timeout_ms / 1000, headers=headers)
     return VllmEngine(settings.url, timeout_s=timeout_ms / 1000, headers=headers)

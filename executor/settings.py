@@ -8,6 +8,7 @@ from typing import Self
 from pydantic import ConfigDict, Field, model_validator
 
 from analytics.pools import is_redis
+from connectors.engines.base import EngineKind
 from connectors.settings import EncoderSettings, KafkaSettings, RedisSettings, SecretRef, Section, TimeScale
 from connectors.values.settings import HttpLoaderSettings, LoaderSettings, SqlLoaderSettings
 
@@ -20,6 +21,11 @@ class EngineSettings(Section):
     )
     url: str = Field(pattern=r"^https?://", description="Base URL of its HTTP API, without /v1.")
     pool: str = Field(min_length=1, max_length=128, description="Pool of equal replicas that it belongs to.")
+    kind: EngineKind = Field(
+        default="vllm",
+        description="Which engine it is, `vllm` or `sglang`, the same in all of a pool; one that answers as the other"
+        " is refused.",
+    )
     api_key: SecretRef | None = Field(default=None, description="Reference to the bearer token of its API.")
     events: bool = Field(
         default=True, description="Whether its KV events are followed, where it has them; else residency is not told."
@@ -139,6 +145,12 @@ class ExecutorSettings(Section):
         for engine in self.engines:
             if is_redis(engine.pool):
                 raise ValueError(f"engines: pool {engine.pool!r} is a Redis pool; choose another name for the engines")
+        for pool in self.engine_pools:
+            kinds = sorted({engine.kind for engine in self.engines_of(pool)})
+            if len(kinds) > 1:
+                raise ValueError(
+                    f"engines: pool {pool!r} has engines of kinds {', '.join(kinds)}; give each its own pool"
+                )
         return self
 
     @property

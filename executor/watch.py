@@ -91,6 +91,7 @@ class ReplicaWatch:
         self._readiness = Readiness()
         self._new = asyncio.Event()
         self._adapters: tuple[str, ...] = ()
+        self._refusal: str | None = None
 
     def offer(self, prefixed: Prefixed) -> None:
         """A prefix to watch. When too many wait, this one is left out: it is an estimate, not an account."""
@@ -144,6 +145,10 @@ class ReplicaWatch:
                 raise answer
         if not isinstance(listed, BaseException):
             self._adapters = tuple(adapter.name for adapter in listed)
+        refusal = str(metrics) if isinstance(metrics, RefusedCommand) else None
+        if refusal is not None and refusal != self._refusal:
+            log.warning("%s cannot be watched: %s", self.replica, refusal)
+        self._refusal = refusal
         return None if isinstance(metrics, BaseException) else metrics
 
     async def _probe_forever(self) -> None:
@@ -192,7 +197,7 @@ class ReplicaWatch:
                 await asyncio.sleep(LOOK_AGAIN_S)
             except StokerError as fault:
                 log.warning("KV events of %s: %s", self.replica, fault)
-                await asyncio.sleep(PAUSE_AFTER_FAULT_S)
+                await asyncio.sleep(LOOK_AGAIN_S if isinstance(fault, RefusedCommand) else PAUSE_AFTER_FAULT_S)
 
     async def _learn_forever(self) -> None:
         while True:

@@ -1,13 +1,14 @@
 """Serving engines behind one port: warm prefixes, load adapters, read gauges, follow KV events.
 
-`base` is the contract; `vllm` speaks HTTP and ZMQ, `fake` lives in memory; `residency` turns events into "how much of
-this prompt is there".
+`base` is the contract; `vllm` and `sglang` speak HTTP and ZMQ, `fake` lives in memory; `residency` turns events into
+"how much of this prompt is there".
 """
 
 from connectors.engines.base import (
     Capabilities,
     ChatMessage,
     Engine,
+    EngineKind,
     EngineMetrics,
     EventSource,
     Generated,
@@ -30,6 +31,7 @@ __all__ = [
     "Capabilities",
     "ChatMessage",
     "Engine",
+    "EngineKind",
     "EngineMetrics",
     "EventSource",
     "Gap",

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypedDict
+from typing import Any, Literal, Protocol, TypedDict
 
 from connectors.engines.events import KvEvent
 from connectors.engines.histogram import Histogram
 
+EngineKind = Literal["vllm", "sglang"]
 TOP_PRIORITY = 999
 """Priorities of a WarmupCommand are 0 to this, higher first."""
 SALT_CHARS = 128

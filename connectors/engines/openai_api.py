@@ -7,16 +7,15 @@ of an engine.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, get_args
 
 import msgspec
 
-from connectors.engines.base import ChatMessage, Generated, LoadedAdapter, Tool, Warmed
+from connectors.engines.base import ChatMessage, EngineKind, Generated, LoadedAdapter, Tool, Warmed
 from schemas.errors import RefusedCommand
 
 TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-EngineKind = Literal["vllm", "sglang"]
 HELLO = "Hello"
 """The shortest prompt: below every block, so it fills no cache."""
 
