@@ -128,12 +128,16 @@ async def test_the_token_limit_counts_prompts_in_prefill() -> None:
 @pytest.mark.parametrize(("policy", "order"), [("fcfs", ["a", "b"]), ("priority", ["b", "a"])])
 async def test_priority_runs_lower_values_first_if_switched_on(policy: str, order: list[str]) -> None:
     replica = engine(prefill_ms_per_token=5.0, scheduling_policy=policy)
-    tasks = [asyncio.create_task(answered(replica, work([1] * 8, name="first")))]
-    await asyncio.sleep(0.01)
-    for name, priority in (("a", 5), ("b", 1)):
-        tasks.append(asyncio.create_task(answered(replica, work([priority], name=name, priority=priority))))
+    await replica.sleep(1, "keep")  # so that both wait, however slow this machine is
+    tasks = [
+        asyncio.create_task(answered(replica, work([priority], name=name, priority=priority)))
+        for name, priority in (("a", 5), ("b", 1))
+    ]
+    while len(replica.waiting) < 2:
+        await asyncio.sleep(0)
+    replica.wake_up()
     await asyncio.gather(*tasks)
-    assert [entry.request_id for entry in replica.ledger.entries] == ["first", *order]
+    assert [entry.request_id for entry in replica.ledger.entries] == order
 
 
 async def test_a_full_pool_makes_requests_wait() -> None:
