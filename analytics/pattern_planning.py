@@ -136,7 +136,8 @@ class PatternPlanner:
         tokens = sum(found.tokens)
         if not policy.pattern(scope).enabled or not plan.prefixes or policy.frozen(scope):
             return None
-        if not ready.names or tokens < ready.block_tokens:
+        fitting = ready.fitting(tokens)
+        if not fitting.names:
             return None
         key = prefix_key(found.hashes[-HASH_BYTES:].hex())
         repeat_ms = config.scaled(plan.prefix_repeat_ms)
@@ -145,7 +146,7 @@ class PatternPlanner:
             if target.live(at_ms) or target.bucket >= now or target.rests_until_ms > at_ms:
                 return None
             attempt = target.next_attempt(now, at_ms)
-        missing = self._missing(found, at_ms + config.scaled(plan.lead_ms), ready)
+        missing = self._missing(found, at_ms + config.scaled(plan.lead_ms), fitting)
         names = spread(tuple(missing), plan.copies, key)
         if not names:
             return None

@@ -123,17 +123,18 @@ def prefill_per_s(budget: BudgetPolicy, config: PlanConfig) -> float:
     return budget.prefill_tokens_per_s * config.time_scale
 
 
-def free_at(target: Target, missing: int, terms: Terms, pool: PoolNow) -> tuple[int, int]:
+def free_at(target: Target, missing: int, terms: Terms, ready: Ready, at_ms: int) -> tuple[int, int]:
     """When a target may be commanded at the earliest, as things stand; now where nothing is against it.
 
     Args:
-        missing: how many ready replicas will lack it soon.
+        missing: how many of the replicas will lack it soon.
+        ready: replicas of which it fills a block.
 
     Returns:
         that, and when the first residency that lasts beyond the lead comes within it; far away where there is none.
     """
-    at_ms, held = pool.at_ms, len(pool.ready.names) - missing
-    lapse_ms = target.first_lapse(pool.ready, terms.soon_ms) - terms.soon_ms + at_ms if held else NEVER_MS
+    held = len(ready.names) - missing
+    lapse_ms = target.first_lapse(ready, terms.soon_ms) - terms.soon_ms + at_ms if held else NEVER_MS
     free_ms = lapse_ms if not missing or held >= terms.copies else at_ms
     if target.bucket >= terms.bucket:
         free_ms = max(free_ms, (target.bucket + 1) * terms.repeat_ms)
@@ -148,25 +149,27 @@ def look_at(
     """Looks at one hot prefix, and notes when it may be commanded as far as that is remembered.
 
     Each copy earns its marginal worth: a request meets one replica, so a copy saves what the replica's share of the
-    requests would miss there.
+    requests would miss there. A replica of which it fills no block cannot hold it, and is met by requests all the same.
 
     Returns:
         the offer, unless the prefix is live, resident or not worth it; and when a later look may find something else.
     """
-    key, ready = columns.keys[place], pool.ready
-    target = memory.get(scope, key)
+    key, tokens = columns.keys[place], float(columns.tokens[place])
+    target, ready = memory.get(scope, key), pool.ready.fitting(tokens)
     missing, attempt, lapse_ms = ready.names, 1, NEVER_MS
-    replicas, wanted = len(missing), min(len(missing), terms.copies)
     columns.free_ms[place] = FREE_MS
+    if not missing:
+        return None, lapse_ms
+    replicas, wanted = len(pool.ready.names), min(len(missing), terms.copies)
     if target is not None:
         missing = target.missing(ready, terms.soon_ms)
-        free_ms, lapse_ms = free_at(target, len(missing), terms, pool)
+        free_ms, lapse_ms = free_at(target, len(missing), terms, ready, pool.at_ms)
         if free_ms > pool.at_ms:
             columns.free_ms[place] = free_ms
             return None, free_ms
         attempt = target.next_attempt(terms.bucket, pool.at_ms)
-        wanted = min(len(missing), terms.copies - (replicas - len(missing)))
-    rate, p_asked, tokens = float(columns.rates[place]), float(columns.p_asked[place]), float(columns.tokens[place])
+        wanted = min(len(missing), terms.copies - (len(ready.names) - len(missing)))
+    rate, p_asked = float(columns.rates[place]), float(columns.p_asked[place])
     absent = p_absent(replicas - wanted, wanted, p_absent_prior(rate, replicas, terms.stay_ms))
     saved_ms = p_asked * absent * pool.ms_per_token
     if saved_ms * tokens < terms.min_saved_ms:

@@ -193,11 +193,11 @@ class PrefixPlanner:
         """A draft for a hot prefix that one replica has just lost; None where it is not hot, over, or too soon."""
         plan = policy.plan(scope)
         hot = self._hot.get(scope, key)
-        if hot is None or hot.tokens < ready.block_tokens:
+        if hot is None or replica not in ready.fitting(hot.tokens).names:
             return None
         if ended and hot.candidate.last_ms < ended(scope, hot.root, at_ms):
             return None
-        if not plan.rewarm or not plan.prefixes or policy.frozen(scope) or replica not in ready.names:
+        if not plan.rewarm or not plan.prefixes or policy.frozen(scope):
             return None
         target = self._memory.get(scope, key)
         now = bucket(at_ms, self._config.scaled(plan.prefix_repeat_ms))
@@ -238,7 +238,8 @@ class PrefixPlanner:
         candidate, tokens = hot.candidate, hot.tokens
         replicas, missing = len(ready.names), len(offer.missing)
         lost = trigger == TRIGGER_LOST
-        names = offer.missing if lost else spread(offer.missing, plan.copies - (replicas - missing), offer.key)
+        held = len(ready.fitting(tokens).names) - missing
+        names = offer.missing if lost else spread(offer.missing, plan.copies - held, offer.key)
         stay_ms = stay_of(plan, self._config, self._stay.ms)
         repeat_ms = self._config.scaled(plan.prefix_repeat_ms)
         # A replica that has just said so is known to lack it; of the others only natural traffic can have warmed it.

@@ -199,9 +199,10 @@ class PromptPlanner:
     ) -> Draft | None:
         config, plan, lead = self._config, policy.plan(scope), self._lead[scope, prompt]
         key, tokens = prefix_key(lead.hashes[-HASH_BYTES:].hex()), sum(lead.tokens)
-        target, missing, attempt = self._memory.get(scope, key), ready.names, 1
+        fitting = ready.fitting(tokens)
+        target, missing, attempt = self._memory.get(scope, key), fitting.names, 1
         if target is not None:
-            missing = target.missing(ready, at_ms + config.scaled(plan.lead_ms))
+            missing = target.missing(fitting, at_ms + config.scaled(plan.lead_ms))
             if target.live(at_ms) or target.bucket >= now or not missing:
                 return None
             attempt = target.next_attempt(now, at_ms)

@@ -6,6 +6,7 @@ import math
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from analytics.cache_shadow import CacheShadow
 from analytics.decay import Decay
@@ -42,14 +43,32 @@ class Ready:
     Attributes:
         names: sorted.
         marks: of each replica's incarnation; what an earlier incarnation held is lost.
-        block_tokens: the largest block among them: a shorter prefix may fill none.
+        blocks: tokens of a block of each.
         sleeping: those that would be ready if somebody woke them; sorted.
     """
 
     names: tuple[str, ...]
     marks: tuple[int, ...]
-    block_tokens: int
+    blocks: tuple[int, ...]
     sleeping: tuple[str, ...] = ()
+
+    @cached_property
+    def block_tokens(self) -> int:
+        """The least block among them: what is shorter fills none anywhere."""
+        return min(self.blocks, default=1)
+
+    @cached_property
+    def _largest_block(self) -> int:
+        return max(self.blocks, default=1)
+
+    def fitting(self, tokens: float) -> Ready:
+        """Those of which so many tokens fill a block."""
+        if tokens >= self._largest_block:
+            return self
+        places = [place for place, block in enumerate(self.blocks) if tokens >= block]
+        names = tuple([self.names[place] for place in places])
+        marks = tuple([self.marks[place] for place in places])
+        return Ready(names, marks, tuple([self.blocks[place] for place in places]))
 
     def mark_of(self, replica: str) -> int:
         """The mark of a ready replica's incarnation; 0 where it is not ready."""
@@ -109,7 +128,7 @@ class Fleet:
         return Ready(
             tuple(record.replica for record in found),
             tuple(incarnation_mark(record.incarnation) for record in found),
-            max((record.block_tokens for record in found), default=1),
+            tuple(record.block_tokens for record in found),
             tuple(record.replica for record in fresh if record.state == "sleeping"),
         )
 

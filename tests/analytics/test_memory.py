@@ -81,9 +81,9 @@ def test_a_residency_of_another_incarnation_does_not_count():
     memory = memory_of()
     memory.on_residency("s", "k", "r1", 7, 10, 100)
     target = memory.get("s", "k")
-    assert target.missing(Ready(("r1", "r2"), (7, 8), 16), 50) == ("r2",)
-    assert target.missing(Ready(("r1", "r2"), (9, 8), 16), 50) == ("r1", "r2")
-    assert target.missing(Ready(("r1",), (7,), 16), 100) == ("r1",)
+    assert target.missing(Ready(("r1", "r2"), (7, 8), (16, 16)), 50) == ("r2",)
+    assert target.missing(Ready(("r1", "r2"), (9, 8), (16, 16)), 50) == ("r1", "r2")
+    assert target.missing(Ready(("r1",), (7,), (16,)), 100) == ("r1",)
 
 
 @pytest.mark.parametrize("action", ["unload", "invalidate"])
@@ -134,7 +134,7 @@ def test_a_lasting_refusal_counts_as_served_and_a_passing_failure_does_not(statu
 def test_a_target_without_content_rests_on_all_replicas_twice_as_long_each_time_up_to_a_bound(status, reason):
     store = MemoryMapStore()
     memory = memory_of(store, longest_rest_ms=6_000)
-    ready = Ready(("r", "r2"), (7, 8), 16)
+    ready = Ready(("r", "r2"), (7, 8), (16, 16))
     at, rests = 0, []
     for turn in range(6):
         memory.issued("s", "k", f"{turn:032x}", turn, 1, at, at + 50, at + 40, 1.0, ("r", "r2"))
@@ -166,7 +166,7 @@ def test_content_that_is_there_again_ends_the_doubling():
         memory.on_outcome(told(f"{turn:032x}", status, reason), 7, 1_000)
         target = memory.get("s", "k")
         assert target.rest_ms == (1_000 if status == "skipped" else 0)
-        assert target.missing(Ready(("r",), (7,), 16), 160) == ()
+        assert target.missing(Ready(("r",), (7,), (16,)), 160) == ()
 
 
 def test_a_later_version_of_state_is_refused():

@@ -399,6 +399,37 @@ def test_a_prefix_below_the_replicas_block_is_left():
     assert [c.cost.tokens for c in drive.run()] == [600]
 
 
+def test_each_replica_gets_what_fills_a_block_of_its_own():
+    drive = Drive()
+
+    def sampled():
+        drive.control(sample("r1", drive.now, block_tokens=512))
+        drive.control(sample("r2", drive.now))
+
+    sampled()
+    drive.hear(hot(candidate("a", tokens=400), candidate("b", "c", tokens=300)))
+    small, large = sorted(drive.run(), key=lambda command: command.cost.tokens)
+    assert [command.replicas.names for command in (small, large)] == [("r2",), ("r1", "r2")]
+    # A request for the small one meets the other replica every second time, where nothing can help it.
+    assert small.benefit.p_absent == pytest.approx(large.benefit.p_absent / 2)
+    drive.control(outcome(small, "r2", drive.now))
+    drive.run(11_000)
+    sampled()
+    assert drive.control(residency(small, "r1", drive.now, 0)) == [], "it was never there"
+    (again,) = drive.control(residency(small, "r2", drive.now, 0))
+    assert (again.replicas.names, again.reason.trigger) == (("r2",), "lost_prefix")
+
+
+def test_copies_are_counted_among_the_replicas_that_can_hold_them():
+    drive = Drive(policy=book(plan={"copies": 2, "prefix_repeat_ms": 5_000, "prefix_life_ms": 2_000}))
+    for replica, block_tokens in (("r1", 512), ("r2", 16), ("r3", 16), ("r4", 16)):
+        drive.control(sample(replica, drive.now, block_tokens=block_tokens))
+    drive.hear(hot(candidate("a")))
+    (command,) = drive.run()
+    assert len(command.replicas.names) == 2
+    assert "r1" not in command.replicas.names
+
+
 def test_how_long_replicas_keep_things_follows_from_their_capacity_and_traffic():
     """A hundred tokens a second come into sixteen thousand: what is asked for every 200 s is gone before."""
 
@@ -828,6 +859,7 @@ def inputs(seed, redis, steps=120):
             plan.append(("residency", rng.random(), rng.choice([0, 100])))
         elif kind < 0.75:
             tells = {"blocks": rng.choice([None, 50, 50]), "queried": 40 * len(plan), "found": 9 * len(plan)}
+            tells["block_tokens"] = rng.choice([16, 16, 256])
             plan.append(("sample", rng.choice(["r1", "r2", "r3"]), rng.choice(["i1", "i1", "i1", "i2"]), tells))
         elif kind < 0.8:
             body = rng.choice([{"lead_ms": 1000}, {"copies": 1}, {"shadow": True}, {}])

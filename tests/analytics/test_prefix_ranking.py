@@ -15,7 +15,7 @@ from analytics.replicas import Ready
 from tests.analytics.test_memory import memory_of
 
 ROOT, GONE = Root("m", "", "t", "", ""), Root("old", "", "t", "", "")
-NOW = PoolNow(1_000_000, Ready(("r1", "r2", "r3"), (1, 1, 1), 16), 0.05)
+NOW = PoolNow(1_000_000, Ready(("r1", "r2", "r3"), (1, 1, 1), (16, 64, 16)), 0.05)
 CHANGED_MS = 990_000
 
 
@@ -31,7 +31,7 @@ def pools(draw: st.DrawFn) -> tuple[list[Look], TargetMemory]:
             tuple(draw(st.sampled_from((ROOT, ROOT, GONE))) for _ in range(count)),
             np.array([draw(st.sampled_from((0.0, 0.001, 0.01, 0.1))) for _ in range(count)]),
             np.array([draw(st.sampled_from((0.1, 0.5, 1.0))) for _ in range(count)]),
-            np.array([float(draw(st.sampled_from((8, 100, 5_000)))) for _ in range(count)]),
+            np.array([float(draw(st.sampled_from((8, 40, 5_000)))) for _ in range(count)]),
             np.array([draw(st.sampled_from((CHANGED_MS - 1, CHANGED_MS))) for _ in range(count)], dtype=np.int64),
             np.full(count, UNKNOWN_MS),
         )
@@ -135,10 +135,10 @@ def test_suppressed_is_what_a_look_finds_live_or_resident(drawn: tuple[list[Look
     looks, memory = drawn
     count = suppressed(looks, NOW, memory)
     assert count == sum(
-        not target.missing(NOW.ready, look.terms.soon_ms)
-        or len(NOW.ready.names) - len(target.missing(NOW.ready, look.terms.soon_ms)) >= look.terms.copies
+        not target.missing(ready, look.terms.soon_ms)
+        or len(ready.names) - len(target.missing(ready, look.terms.soon_ms)) >= look.terms.copies
         for look in looks
-        for key in look.columns.keys
-        if (target := memory.get(look.scope, key)) is not None
+        for key, tokens in zip(look.columns.keys, look.columns.tokens, strict=True)
+        if (target := memory.get(look.scope, key)) is not None and (ready := NOW.ready.fitting(tokens)).names
     )
     assert suppressed(looks, NOW, memory) == count, "the notes say the same"
