@@ -45,7 +45,8 @@ def choose(
 ) -> Choice:
     """Takes offers by rank and pays for them.
 
-    A scope that cannot pay its best offer saves for it: a lesser one must not eat what the better one waits for.
+    A scope that cannot pay its best offer saves for it: a lesser one must not eat what the better one waits for. Once
+    the pool has lent its last, the first offer that would need a loan ends the tick: behind it may be many like it.
 
     Args:
         offers: best first.
@@ -78,6 +79,8 @@ def choose(
             served.add(scope)
             continue
         saving[scope] = draft
+        if issuer.lent_out(draft, allowances[scope], at_ms):
+            break
         if scope in served:
             _tell(choice, offer, draft, told, closed)
         else:

@@ -13,6 +13,7 @@ from analytics.after import needs
 from analytics.budget import Budget
 from analytics.envelopes import Candidate, Root, Tag, seal
 from analytics.experiments import ALWAYS, assign
+from analytics.lending import Lending
 from analytics.memory import TargetMemory
 from analytics.policy import PolicyBook
 from analytics.pools import envelope_key
@@ -144,12 +145,16 @@ class Issuer:
 
     The budget is asked before the arm is looked at, so that both arms are chosen alike; what a held-out command did
     not use comes back with its outcome.
+
+    Args:
+        lending: what the pool lends; None where debts are not bounded together.
     """
 
-    def __init__(self, pool: str, memory: TargetMemory, budget: Budget) -> None:
+    def __init__(self, pool: str, memory: TargetMemory, budget: Budget, lending: Lending | None = None) -> None:
         self._pool = pool
         self._memory = memory
         self._budget = budget
+        self._lending = lending
 
     def payable_ms(self, draft: Draft, allowance: Allowance, at_ms: int) -> int:
         """When a draft can go out at the earliest, if its scope pays nothing else; far away where it has no income."""
@@ -158,15 +163,26 @@ class Issuer:
         if self._rests(draft, at_ms):
             return self._memory.rests.until_ms(draft.scope)
         held = self._budget.held(draft.scope, allowance.rate_per_s, allowance.burst, at_ms)
-        lack = min(draft.charge * draft.copies, allowance.burst) - held
-        return at_ms + max(0, int(lack / allowance.rate_per_s * 1000))
+        cost = draft.charge * draft.copies
+        full_ms = at_ms + max(0, int((min(cost, allowance.burst) - held) / allowance.rate_per_s * 1000))
+        return max(full_ms, self._lends_ms(allowance, at_ms)) if cost > allowance.burst else full_ms
 
-    def solvent_ms(self, scope: str, allowance: Allowance, at_ms: int) -> int:
-        """When a scope can pay anything at all: from the end of its debt on; far away where it has no income."""
+    def solvent_ms(self, scope: str, allowance: Allowance, at_ms: int, least: float) -> int:
+        """When a scope can pay anything at all; far away where it has no income.
+
+        That is from the end of its debt on; where even a full bucket does not pay `least`, also not before the pool
+        lends again.
+        """
         if allowance.rate_per_s <= 0 or allowance.burst <= 0:
             return NEVER_MS
         held = self._budget.held(scope, allowance.rate_per_s, allowance.burst, at_ms)
-        return at_ms if held > 0 else at_ms + max(1, int(-held / allowance.rate_per_s * 1000))
+        free_ms = at_ms if held > 0 else at_ms + max(1, int(-held / allowance.rate_per_s * 1000))
+        return max(free_ms, self._lends_ms(allowance, at_ms)) if allowance.burst < least else free_ms
+
+    def lent_out(self, draft: Draft, allowance: Allowance, at_ms: int) -> bool:
+        """Whether a draft was not paid because the pool lent its last at this very time."""
+        owing = draft.charge * draft.copies > allowance.burst
+        return owing and self._lending is not None and self._lending.emptied(at_ms)
 
     def pay(self, draft: Draft, at_ms: int, allowance: Allowance) -> Paid | None:
         """Pays for a draft, if its scope can, and remembers its command as live. What costs nothing is always paid.
@@ -177,8 +193,14 @@ class Issuer:
             return None
         cost, evidence = draft.charge * draft.copies, {}
         if cost > 0:
+            if cost > allowance.burst and self._lends_ms(allowance, at_ms) > at_ms:
+                return None
+            held = self._budget.held(draft.scope, allowance.rate_per_s, allowance.burst, at_ms)
             if not self._budget.pay(draft.scope, cost, allowance.rate_per_s, allowance.burst, at_ms):
                 return None
+            if cost > held and allowance.share and self._lending is not None:
+                rate, burst = allowance.rate_per_s / allowance.share, allowance.burst / allowance.share
+                self._lending.lend(cost - held, at_ms, rate, burst)
             evidence = {
                 "budget_per_s": allowance.rate_per_s,
                 "budget_share": allowance.share,
@@ -245,6 +267,12 @@ class Issuer:
             shadow=policy.plan(draft.scope).shadow,
         )
         return seal(Tag.COMMAND, command_key(self._pool, draft.key), encode(command))
+
+    def _lends_ms(self, allowance: Allowance, at_ms: int) -> int:
+        """When a scope with such an allowance can be lent to; now where the pool's whole budget is not told."""
+        if self._lending is None or not allowance.share:
+            return at_ms
+        return self._lending.open_ms(at_ms, allowance.rate_per_s / allowance.share)
 
     def _rests(self, draft: Draft, at_ms: int) -> bool:
         return draft.of_traffic and self._memory.rests.until_ms(draft.scope) > at_ms

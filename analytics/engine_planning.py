@@ -197,7 +197,9 @@ class EnginePlanner(Planner):
             at_ms,
             ready,
             policy,
-            lambda scope: self._issuer.solvent_ms(scope, self._allowance(scope, ready, policy), at_ms),
+            lambda scope: self._issuer.solvent_ms(
+                scope, self._allowance(scope, ready, policy), at_ms, ready.block_tokens
+            ),
             self._ended,
         )
         out: list[bytes] = []

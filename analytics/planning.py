@@ -7,8 +7,8 @@ event time lags too far behind wall time nothing is issued, since a command woul
 Here is what all pools share; `engine_planning` and `redis_planning` add what theirs holds, `planners` picks one.
 
 Every change is written to the store before a call returns: a planner built over a copy of it goes on with the same
-bytes. Sections of the store: f focus, i minutes, n announced, p replicas, s planner, t targets, y budget, z scopes
-whose texts are nowhere, and those of the pool's kind.
+bytes. Sections of the store: f focus, i minutes, l loans, n announced, p replicas, s planner, t targets, y budget, z
+scopes whose texts are nowhere, and those of the pool's kind.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ class Planner(PoolState, ABC):
         self._announced.forget(at_ms)
         self._forget(at_ms)
         self._share()
+        self._lending.forget(at_ms)
         self._budget.forget(at_ms, lambda scope: self._allowance(scope, tick.ready, policy))
         if not behind:
             out += self._prepare(at_ms, policy)

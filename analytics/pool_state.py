@@ -9,6 +9,7 @@ from analytics.budget import Budget
 from analytics.commands import Issuer
 from analytics.crowds import CrowdWatch
 from analytics.decay import Decay
+from analytics.lending import Lending
 from analytics.memory import TargetMemory
 from analytics.minutes import MINUTES_KEPT, MinuteWindow
 from analytics.plan_config import PlanConfig
@@ -43,7 +44,8 @@ class PoolState:
         self._rests = ScopeRests(longest_rest_ms, Section(store, "z"))
         self._memory = TargetMemory(config.max_targets, Section(store, "t"), self._rests, longest_rest_ms)
         self._budget = Budget(Section(store, "y"))
-        self._issuer = Issuer(pool, self._memory, self._budget)
+        self._lending = Lending(2 * config.scaled_tick_ms, Section(store, "l"))
+        self._issuer = Issuer(pool, self._memory, self._budget, self._lending)
         self._fleet = Fleet(config.stale_ms, Decay.half_life(config.scaled(config.half_life_ms)), Section(store, "p"))
         self._window = MinuteWindow(config.scaled_pane_ms, Section(store, "i"))
         self._crowds = CrowdWatch(self._window, Section(store, "f"))
@@ -58,7 +60,8 @@ class PoolState:
     @property
     def _holds_shared(self) -> bool:
         """Whether any of this is held, even if no tick has to do with it."""
-        return any((self._fleet, self._budget, self._crowds, len(self._memory), self._rests, self._announced))
+        spent = self._budget, self._lending
+        return any((self._fleet, *spent, self._crowds, len(self._memory), self._rests, self._announced))
 
     @property
     def _busy_shared(self) -> bool:
@@ -111,6 +114,7 @@ class PoolState:
         readers: dict[str, Reader] = {
             "f": self._crowds.restore,
             "i": self._window.restore,
+            "l": self._lending.restore,
             "n": self._announced.restore,
             "p": self._fleet.restore,
             "s": self._clock.restore,
