@@ -246,7 +246,7 @@ def _h64(field: str) -> int:
     return int.from_bytes(hashlib.sha256(field.encode()).digest()[:8], "big")
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=65_536)
 def _person(tenant: str, kind: str, name: str) -> int:
     return _h64(f"{tenant}\0{kind}\0{name}") or 1
 
