@@ -197,9 +197,7 @@ class EnginePlanner(Planner):
             at_ms,
             ready,
             policy,
-            lambda scope: self._issuer.solvent_ms(
-                scope, self._allowance(scope, ready, policy), at_ms, ready.block_tokens
-            ),
+            lambda scope, least: self._issuer.solvent_ms(scope, self._allowance(scope, ready, policy), at_ms, least),
             self._ended,
         )
         out: list[bytes] = []

@@ -30,7 +30,8 @@ TRIGGER_HOT = "hot_prefix"
 TRIGGER_LOST = "lost_prefix"
 
 
-Solvent = Callable[[str], int]
+Solvent = Callable[[str, float], int]
+"""When a scope can pay anything at all, if nothing costs less than an amount."""
 NO_ROOTS: frozenset[Root] = frozenset()
 
 
@@ -128,7 +129,8 @@ class PrefixPlanner:
         """What is worth it now, of every scope where something can have changed; `chosen` says what came of it.
 
         Args:
-            solvent_ms: when a scope can pay anything at all: one in debt is not looked at before.
+            solvent_ms: when a scope can pay any of its prefixes, of which the shortest costs so much: it is not looked
+                at before.
             ended: what of a scope's prefixes with some root a change has ended.
         """
         self._refresh(ready, policy)
@@ -138,7 +140,8 @@ class PrefixPlanner:
             if self._wake_ms.get(scope, 0) > at_ms:
                 continue
             plan = policy.plan(scope)
-            wake_ms = NEVER_MS if policy.frozen(scope) or not plan.prefixes else solvent_ms(scope)
+            barred = policy.frozen(scope) or not plan.prefixes
+            wake_ms = NEVER_MS if barred else solvent_ms(scope, float(columns.tokens.min()))
             if wake_ms > at_ms:
                 self._wake_ms[scope] = wake_ms
                 continue
