@@ -85,8 +85,8 @@ class OnnxEncoder:
     def encode(self, texts: Sequence[str]) -> Matrix:
         """One row for each text; see `Encoder.encode`. Texts of like length share a model call.
 
-        Padding costs as much as text does, an own call about four tokens: sixteen questions in the order in which users
-        asked them are done in less than half the time than all in one call, as long as the longest.
+        Padding costs what text costs, a call of its own about four tokens: sixteen questions as users asked them take
+        half as long as in one call that is as wide as the longest.
         """
         # One by one: the tokenizer's own batch call would start a thread pool beside the one we were given.
         tokens = [self._tokenizer.encode(clean(text)).ids for text in texts]
