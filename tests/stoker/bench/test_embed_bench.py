@@ -26,8 +26,8 @@ def test_it_measures_every_figure_and_equal_encoders_lose_nothing(monkeypatch: p
         for precision in PRECISIONS
         for names, sizes in (
             (("cosine_mean", "cosine_min", "batch_invariance_min", "p10", "p10_loss"), ("",)),
-            (("texts_per_s", "vs_reference"), (".calls_of_1", ".calls_of_16", ".calls_of_160")),
-            (("p99_ms",), (".calls_of_1", ".calls_of_16")),
+            (("texts_per_s", "vs_reference"), (".calls_of_1", ".calls_of_8", ".calls_of_16", ".calls_of_160")),
+            (("p99_ms",), (".calls_of_1", ".calls_of_8", ".calls_of_16")),
         )
         for name in names
         for calls in sizes
