@@ -226,7 +226,8 @@ class AdapterPlanner:
         absent = [name for name in ready.names if not self._holds(known, name, at_ms, ready, policy)]
         slots = policy.budget().adapter_slots
         full = {name for name in absent if slots and len(self._fleet.adapters(name)) >= slots}
-        roomy = spread([name for name in absent if name not in full], policy.plan(known.scope).copies, known.key)
+        free = [name for name in absent if name not in full]
+        roomy = spread(free, policy.plan(known.scope).copies, known.key, ready.zone_of, ready.but(absent))
         if roomy:
             load = self._draft(known, "load", roomy, wish.trigger, at_ms, policy, wish.p_asked, wish.evidence)
             if load is not None:

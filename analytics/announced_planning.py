@@ -199,7 +199,7 @@ class AnnouncedPlanner:
         if not self._redis and not missing:
             return None
         life_ms = max(self._config.min_life_ms, min(until_ms - at_ms, self._config.life_ms(plan.embedding_life_ms)))
-        names = spread(missing, plan.copies, wanted.key)
+        names = spread(missing, plan.copies, wanted.key, ready.zone_of, ready.but(missing))
         prefill_per_s = policy.budget().prefill_tokens_per_s * self._config.time_scale
         return preparing(
             message, wanted, at_ms, plan, now, attempt, life_ms, repeat_ms, names, wanted.tokens / prefill_per_s * 1000

@@ -147,7 +147,7 @@ class PatternPlanner:
                 return None
             attempt = target.next_attempt(now, at_ms)
         missing = self._missing(found, at_ms + config.scaled(plan.lead_ms), fitting)
-        names = spread(tuple(missing), plan.copies, key)
+        names = spread(tuple(missing), plan.copies, key, ready.zone_of, fitting.but(missing))
         if not names:
             return None
         charge = sum(missing[name] for name in names) / len(names)

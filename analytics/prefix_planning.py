@@ -241,8 +241,9 @@ class PrefixPlanner:
         candidate, tokens = hot.candidate, hot.tokens
         replicas, missing = len(ready.names), len(offer.missing)
         lost = trigger == TRIGGER_LOST
-        held = len(ready.fitting(tokens).names) - missing
-        names = offer.missing if lost else spread(offer.missing, plan.copies - held, offer.key)
+        held = ready.fitting(tokens).but(offer.missing)
+        copies = plan.copies - len(held)
+        names = offer.missing if lost else spread(offer.missing, copies, offer.key, ready.zone_of, held)
         stay_ms = stay_of(plan, self._config, self._stay.ms)
         repeat_ms = self._config.scaled(plan.prefix_repeat_ms)
         # A replica that has just said so is known to lack it; of the others only natural traffic can have warmed it.

@@ -206,7 +206,8 @@ class PromptPlanner:
             if target.live(at_ms) or target.bucket >= now or not missing:
                 return None
             attempt = target.next_attempt(now, at_ms)
-        names, replicas = spread(missing, plan.copies, key), len(ready.names)
+        names = spread(missing, plan.copies, key, ready.zone_of, fitting.but(missing))
+        replicas = len(ready.names)
         unit = self._prefixes.family_of(scope, lead.root, lead.hashes)
         # Hotness does not tell how often a prompt is asked for: its part of the ceiling stands in for that.
         # Where nothing is known of a replica it is taken to lack the prompt.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +15,8 @@ from schemas.replica_sample import ReplicaSample
 
 FORGET_AFTER_MS = 3_600_000
 """A replica that was not heard of for an hour of event time is gone."""
+SETTLED = 1.5
+"""A replica that was ready for so many times as long as it keeps things has let go of some."""
 
 
 class ReplicaRecord(Record, frozen=True, array_like=True):
@@ -24,6 +26,7 @@ class ReplicaRecord(Record, frozen=True, array_like=True):
         adapters: name and version of each adapter that it lists.
         tells: whether it has listed any in this incarnation: an engine that tells none is not one that holds none.
         shadow: of its KV cache, where it tells its capacity.
+        zone: where it stands; empty where it does not tell.
     """
 
     replica: str
@@ -34,6 +37,7 @@ class ReplicaRecord(Record, frozen=True, array_like=True):
     adapters: tuple[tuple[str, str], ...] = ()
     tells: bool = False
     shadow: CacheShadow | None = None
+    zone: str = ""
 
 
 @dataclass(frozen=True)
@@ -45,12 +49,23 @@ class Ready:
         marks: of each replica's incarnation; what an earlier incarnation held is lost.
         blocks: tokens of a block of each.
         sleeping: those that would be ready if somebody woke them; sorted.
+        zones: of each, empty where it does not tell.
     """
 
     names: tuple[str, ...]
     marks: tuple[int, ...]
     blocks: tuple[int, ...]
     sleeping: tuple[str, ...] = ()
+    zones: tuple[str, ...] = ()
+
+    @cached_property
+    def zone_of(self) -> Mapping[str, str]:
+        """Zones by replica; none where none tells its own."""
+        return dict(zip(self.names, self.zones, strict=True)) if any(self.zones) else {}
+
+    def but(self, missing: Container[str]) -> tuple[str, ...]:
+        """All of them but some."""
+        return tuple([name for name in self.names if name not in missing])
 
     @cached_property
     def block_tokens(self) -> int:
@@ -68,7 +83,8 @@ class Ready:
         places = [place for place, block in enumerate(self.blocks) if tokens >= block]
         names = tuple([self.names[place] for place in places])
         marks = tuple([self.marks[place] for place in places])
-        return Ready(names, marks, tuple([self.blocks[place] for place in places]))
+        blocks = tuple([self.blocks[place] for place in places])
+        return Ready(names, marks, blocks, zones=tuple([self.zones[place] for place in places if self.zones]))
 
     def mark_of(self, replica: str) -> int:
         """The mark of a ready replica's incarnation; 0 where it is not ready."""
@@ -113,6 +129,7 @@ class Fleet:
             adapters,
             told or bool(adapters),
             CacheShadow.after(held.shadow if held else None, sample, self._decay),
+            sample.zone or "",
         )
         self._replicas[sample.replica] = record
         self._store.put(sample.replica, pack(record))
@@ -130,6 +147,7 @@ class Fleet:
             tuple(incarnation_mark(record.incarnation) for record in found),
             tuple(record.block_tokens for record in found),
             tuple(record.replica for record in fresh if record.state == "sleeping"),
+            tuple(record.zone for record in found),
         )
 
     def stay_ms(self, names: Iterable[str], at_ms: int) -> float | None:
@@ -141,6 +159,13 @@ class Fleet:
         told = [each.stay_ms(at_ms, self._decay) for each in shadows if each is not None]
         times = [math.log(stay_ms) for stay_ms in told if stay_ms is not None]
         return math.exp(math.fsum(times) / len(times)) if times else None
+
+    def settled(self, replica: str, at_ms: int, stay_ms: float | None) -> bool:
+        """Whether what a replica lacks tells how long it keeps things: a cache that has just begun lacks it anyway."""
+        held = self._replicas.get(replica)
+        if held is None or held.shadow is None or stay_ms is None:
+            return True
+        return at_ms - held.shadow.since_ms > SETTLED * stay_ms
 
     def mark(self, replica: str) -> int:
         """Mark of a replica's last known incarnation; 0 where none is."""

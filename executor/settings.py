@@ -21,6 +21,12 @@ class EngineSettings(Section):
     )
     url: str = Field(pattern=r"^https?://", description="Base URL of its HTTP API, without /v1.")
     pool: str = Field(min_length=1, max_length=128, description="Pool of equal replicas that it belongs to.")
+    zone: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=128,
+        description="What fails together with it, as a rack or an availability zone: copies are spread over zones.",
+    )
     kind: EngineKind = Field(
         default="vllm",
         description="Which engine it is, `vllm` or `sglang`, the same in all of a pool; one that answers as the other"

@@ -81,6 +81,7 @@ class Speaker:
             self._may_probe,
             shared.ports.now_ms,
             shared.metrics,
+            engine.zone,
         )
         self._watches[replica] = (watch, asyncio.create_task(watch.run(), name=f"watch {replica}"))
 

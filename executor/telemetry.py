@@ -45,6 +45,7 @@ class Sampler:
 
     replica: str
     pool: str
+    zone: str | None = None
     incarnations: Incarnations = field(default_factory=Incarnations)
     levels: AdapterLevels = field(default_factory=AdapterLevels)
     _ttft: deque[Histogram] = field(default_factory=lambda: deque(maxlen=TTFT_SPAN))
@@ -92,6 +93,7 @@ class Sampler:
             ttft_p50_ms=_ms(recent.quantile(0.5)),
             ttft_p99_ms=_ms(recent.quantile(0.99)),
             adapters=self.levels.look(adapters, metrics.adapter_used_s, metrics.adapter_slots),
+            zone=self.zone,
         )
 
     def _bare(self, state: ReplicaState, now_ms: int) -> ReplicaSample:
@@ -103,6 +105,7 @@ class Sampler:
             state=state,
             blocks_total=self._blocks_total,
             block_tokens=self._block_tokens,
+            zone=self.zone,
         )
 
 

@@ -71,6 +71,7 @@ class ReplicaWatch:
         may_probe: Callable[[], bool],
         now_ms: Callable[[], int],
         metrics: MetricSink = SILENT,
+        zone: str | None = None,
     ) -> None:
         self.replica = replica
         self._engine = engine
@@ -82,7 +83,7 @@ class ReplicaWatch:
         self._may_probe = may_probe
         self._now_ms = now_ms
         self._metrics = metrics
-        self._sampler = Sampler(replica, pool)
+        self._sampler = Sampler(replica, pool, zone)
         self._book = ResidencyBook(replica, pool, settings.watched_prefixes, lambda: time.time_ns() // 1_000)
         self._changed = asyncio.Event()
         self._prefixes: asyncio.Queue[Prefixed] = asyncio.Queue(settings.watched_prefixes)

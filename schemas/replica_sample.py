@@ -24,7 +24,11 @@ class ResidentAdapter(Struct, frozen=True):
 
 
 class ReplicaSample(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="schema", tag="replica_sample/1"):
-    """One look at one replica. Counters are cumulative within an incarnation, foreground and warm-up together."""
+    """One look at one replica. Counters are cumulative within an incarnation, foreground and warm-up together.
+
+    Attributes:
+        zone: what fails together with it, as far as its executor was told: copies are spread over zones.
+    """
 
     replica: Id
     pool: Id
@@ -45,6 +49,7 @@ class ReplicaSample(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     adapters: tuple[ResidentAdapter, ...] = ()
     free_bytes: Count | None = None
     estimated: bool = False
+    zone: Name | None = None
 
     @property
     def event_time_ms(self) -> int:

@@ -29,6 +29,33 @@ def test_a_replica_that_leaves_moves_only_its_own_copies(replicas: list[str], co
         assert before - {gone} <= after
 
 
+@given(
+    st.dictionaries(st.text("abcdef", min_size=1, max_size=4), st.sampled_from(["x", "y", "z", ""]), min_size=1),
+    st.integers(1, 9),
+    st.text(max_size=5),
+    st.data(),
+)
+def test_copies_are_spread_over_zones_with_those_that_are_held(
+    zones: dict[str, str], copies: int, key: str, data: st.DataObject
+) -> None:
+    held = data.draw(st.sets(st.sampled_from(sorted(zones))))
+    missing = sorted(set(zones) - held)
+    found = spread(missing, copies, key, zones, held)
+    assert len(found) == min(copies, len(missing))
+    assert list(found) == sorted(set(found) & set(missing))
+    counts = Counter(zones[name] for name in {*held, *found})
+    left = {zones[name] for name in missing if name not in found}
+    # Wherever a copy could still have gone there are already as many as where the fullest one was put, but one.
+    assert all(counts[zones[name]] <= counts[zone] + 1 for name in found for zone in left)
+
+
+def test_zones_that_nobody_tells_change_nothing() -> None:
+    replicas = tuple(f"r{number}" for number in range(9))
+    for number in range(50):
+        key = f"prefix:{number}"
+        assert spread(replicas, 3, key) == spread(replicas, 3, key, dict.fromkeys(replicas, "one"), ("elsewhere",))
+
+
 def test_targets_spread_over_all_replicas() -> None:
     replicas = tuple(f"r{number}" for number in range(5))
     counts = Counter(name for number in range(500) for name in spread(replicas, 1, f"prefix:{number}"))

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from analytics.entropy import EntropySums
 from analytics.envelopes import (
@@ -343,6 +344,19 @@ def test_copies_policy_bounds_the_replicas_that_hold_it_and_spreads_targets_over
     for _ in range(7):
         drive.hear(hot(*(candidate(f"c{i}") for i in range(12)), at=drive.now))
         assert drive.run(10_000, replicas) == [], "two copies are enough while they last"
+
+
+def test_copies_of_a_prefix_go_to_other_zones_where_replicas_tell_theirs():
+    drive = Drive(policy=book(plan={"copies": 2}))
+    zone_of = {"r1": "a", "r2": "a", "r3": "a", "r4": "b", "r5": "b"}
+    for replica, zone in zone_of.items():
+        drive.control(structs.replace(sample(replica, drive.now), zone=zone))
+    drive.rebuild()
+    drive.hear(hot(*(candidate(f"c{i}", tokens=1_000) for i in range(12))))
+    commands = drive.run()
+    assert len(commands) == 12
+    assert all({zone_of[name] for name in command.replicas.names} == {"a", "b"} for command in commands)
+    assert len({command.replicas.names for command in commands}) > 2
 
 
 def test_a_copy_is_worth_what_its_replica_would_miss():

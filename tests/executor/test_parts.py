@@ -129,7 +129,7 @@ def metrics(prompt_tokens: int, ttft_count: float = 0, sleeping: bool = False) -
 
 
 def test_samples_tell_state_incarnation_and_the_heartbeat_of_a_lost_engine() -> None:
-    sampler = Sampler("r0", "gpu")
+    sampler = Sampler("r0", "gpu", "rack 7")
     assert sampler.sample(None, 1, None).state == "starting"
     first = sampler.sample(metrics(100), 2, 1.5)
     assert (first.state, first.block_tokens, first.allocations_per_s) == ("ready", 32, 1.5)
@@ -138,6 +138,7 @@ def test_samples_tell_state_incarnation_and_the_heartbeat_of_a_lost_engine() -> 
     assert (lost.state, lost.incarnation, lost.sampled_at_ms, lost.block_tokens) == ("lost", first.incarnation, 4, 32)
     again = sampler.sample(metrics(5), 5, None)
     assert again.incarnation > first.incarnation
+    assert (first.zone, lost.zone) == ("rack 7", "rack 7")
 
 
 def test_first_token_times_are_those_of_the_last_samples() -> None:

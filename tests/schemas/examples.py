@@ -177,6 +177,7 @@ EXAMPLES: dict[str, msgspec.Struct] = {
         adapters=(ResidentAdapter(name="support-de", version="3", level="gpu"),),
         free_bytes=1 << 30,
         estimated=True,
+        zone="eu-1a",
     ),
     "residency": Residency(
         replica="r0",
