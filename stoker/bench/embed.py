@@ -1,10 +1,10 @@
 """Bench `embed`: vectors of real questions in both precisions, against sentence-transformers on torch.
 
 The questions are the test half of Banking77, 15 tokens each on average, mixed. The reference runs as it comes, in fp32,
-on the same model; all have one thread. They take turns over the same texts, in calls of one text, of 8 and 16 as a job makes
-them, and of 160, where the reference too has enough to put texts of like length together. Time is CPU time, as in the
-other benches: what a call takes on a core of its own. Cosines are to the reference's vectors. Precision at 10 is the
-share of a question's ten nearest that are of its intent. The goals are those of the default precision.
+on the same model; all have one thread. They take turns over the same texts, in calls of one text, of 8 and 16 as a job
+makes them, and of 160, where the reference too has enough to put texts of like length together. Time is CPU time, as in
+the other benches: what a call takes on a core of its own. Cosines are to the reference's vectors. Precision at 10 is
+the share of a question's ten nearest that are of its intent. The goals are those of the default precision.
 """
 
 from __future__ import annotations
