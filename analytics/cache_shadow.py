@@ -8,7 +8,8 @@ found comes back at once, T = C / m, and shorter by ln(q/m) · m / (q - m) if ev
 lies between; the middle of the two, in the log domain, is the shadow's answer. No block is held.
 
 Both flows fade with the half-life of hotness: a rate and the time that it is multiplied with are then of the same past,
-and where traffic doubles both are wrong by the same factor, so that their product is right.
+and where traffic doubles both are wrong by the same factor, so that their product is right. A cache that has just begun
+keeps nothing from before: of what was not asked for since then it has nothing, however long it will keep things.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from analytics.decay import EMPTY, Decay
 from analytics.records import Record
 from schemas.replica_sample import ReplicaSample
 
-LONGEST_MS = 86_400_000.0
+SHORTEST_MS, LONGEST_MS = 1_000.0, 86_400_000.0
 """A replica that takes in next to nothing keeps everything; a day is long enough to say so."""
 
 
@@ -29,11 +30,13 @@ class CacheShadow(Record, frozen=True, array_like=True):
     Attributes:
         incarnation: whose counters these are.
         capacity_tokens: of the cache.
+        since_ms: when it was ready first, as far as is known.
         queried_tokens, found_tokens: the counters of the last sample.
         queried_level, taken_level: decayed tokens looked up, and taken in.
     """
 
     incarnation: str
+    since_ms: int
     capacity_tokens: int
     queried_tokens: int
     found_tokens: int
@@ -49,26 +52,29 @@ class CacheShadow(Record, frozen=True, array_like=True):
         if sample.state != "ready" or sample.blocks_total is None:
             return before
         queried, found = sample.prefix_query_tokens, sample.prefix_hit_tokens
+        since_ms = sample.sampled_at_ms
         queried_level, taken_level = (before.queried_level, before.taken_level) if before else (EMPTY, EMPTY)
         if before is not None and before.incarnation == sample.incarnation:
+            since_ms = before.since_ms
             more, more_found = queried - before.queried_tokens, found - before.found_tokens
             if 0 <= more_found <= more:
                 queried_level = _added(queried_level, more, sample.sampled_at_ms, decay)
                 taken_level = _added(taken_level, more - more_found, sample.sampled_at_ms, decay)
         capacity = sample.blocks_total * sample.block_tokens
-        return cls(1, sample.incarnation, capacity, queried, found, queried_level, taken_level)
+        return cls(1, sample.incarnation, since_ms, capacity, queried, found, queried_level, taken_level)
 
     def stay_ms(self, at_ms: int, decay: Decay) -> float | None:
-        """How long it keeps what nobody asks for; None where nothing came in yet."""
+        """For how long what nobody asked for is still there; None where nothing came in yet."""
         if self.taken_level == EMPTY:
             return None
         taken_per_ms = decay.rate_per_s(decay.amount(self.taken_level, at_ms)) / 1000
-        if taken_per_ms * LONGEST_MS <= self.capacity_tokens:
-            return LONGEST_MS
+        longest_ms = LONGEST_MS
+        if taken_per_ms * LONGEST_MS > self.capacity_tokens:
+            longest_ms = self.capacity_tokens / taken_per_ms
         # Of flows that fade alike the ratio does not.
         log_ratio = self.queried_level - self.taken_level
         shorter = log_ratio / math.expm1(log_ratio) if log_ratio > 0 else 1.0
-        return self.capacity_tokens / taken_per_ms * math.sqrt(shorter)
+        return min(longest_ms * math.sqrt(shorter), max(SHORTEST_MS, float(at_ms - self.since_ms)))
 
 
 def _added(level: float, tokens: int, at_ms: int, decay: Decay) -> float:

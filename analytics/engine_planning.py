@@ -115,7 +115,9 @@ class EnginePlanner(Planner):
 
     def _on_outcome(self, outcome: WarmupOutcome, policy: PolicyBook) -> None:
         if not self._adapters.on_outcome(outcome, self._fleet.mark(outcome.replica), policy):
-            self._prefixes.learn(outcome, len(self._fleet.ready(outcome.finished_at_ms).names))
+            at_ms = outcome.finished_at_ms
+            if self._fleet.settled(outcome.replica, at_ms, self._stay.ms):
+                self._prefixes.learn(outcome, len(self._fleet.ready(at_ms).names))
             super()._on_outcome(outcome, policy)
 
     def _on_residency(self, message: Residency, watermark_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:

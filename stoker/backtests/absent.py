@@ -54,7 +54,7 @@ class _Replica:
     """A pool that takes one request at a time, and what it tells of itself."""
 
     def __init__(self, name: str, blocks: int, block_tokens: int) -> None:
-        self._name, self._block_tokens = name, block_tokens
+        self.name, self._block_tokens = name, block_tokens
         self._pool = BlockPool(blocks + 1, block_tokens)  # one is the null block
         self._queried = self._found = 0
 
@@ -73,7 +73,7 @@ class _Replica:
 
     def sample(self, at_ms: int) -> ReplicaSample:
         return ReplicaSample(
-            replica=self._name,
+            replica=self.name,
             pool="gpu",
             incarnation="1",
             sampled_at_ms=at_ms,
@@ -115,11 +115,13 @@ class _Pool:
             stay_ms = stay.ms if stay is not None and stay.ms is not None else self._first_ms
             said.append((p_absent_prior(rate_per_s, REPLICAS, stay_ms), absent))
 
-    def find(self, blocks: Sequence[bytes], rate_per_s: float) -> None:
+    def find(self, at_ms: int, blocks: Sequence[bytes], rate_per_s: float) -> None:
         """A warm-up tells whether its replica had the prefix."""
-        absent = self._source.choice(self._replicas).lacks(blocks)
-        for stay in self._stays.values():
-            stay.learn(rate_per_s / REPLICAS, absent)
+        replica = self._source.choice(self._replicas)
+        absent = replica.lacks(blocks)
+        for rule, stay in self._stays.items():
+            if rule == "hidden" or self._fleet.settled(replica.name, at_ms, stay.ms):
+                stay.learn(rate_per_s / REPLICAS, absent)
 
 
 @dataclass
@@ -206,7 +208,7 @@ def played(
                 for path, rate_per_s in judged:
                     pool.judge(path, rate_per_s)
                 for path, rate_per_s in found:
-                    pool.find(path, rate_per_s)
+                    pool.find(slide_ms, path, rate_per_s)
             slide_ms += SLIDE_MS
         hotness.add(asked)
         for pool in pools.values():

@@ -92,11 +92,17 @@ def test_counters_say_nothing_where_a_replica_is_not_ready_or_began_anew() -> No
     gone = CacheShadow.after(before, sample(600_000, 0, 0, state="lost"), DECAY)
     assert gone == before
     anew = CacheShadow.after(before, sample(600_000, 1_000_000, 0, incarnation="2"), DECAY)
-    assert stay_s(anew, 600_000) == stay_s(before, 600_000)
+    assert stay_s(anew, 700_000) == stay_s(before, 700_000)
     fallen = CacheShadow.after(before, sample(600_000, 10, 5), DECAY)
     assert stay_s(fallen, 600_000) == stay_s(before, 600_000)
     again = CacheShadow.after(anew, sample(610_000, 1_000_400, 400, incarnation="2"), DECAY)
-    assert stay_s(again, 610_000) < stay_s(anew, 610_000)
+    assert stay_s(again, 700_000) < stay_s(anew, 700_000)
+
+
+def test_what_has_just_begun_keeps_nothing_from_before() -> None:
+    anew = CacheShadow.after(after(steady(600, 4, 2)), sample(600_000, 0, 0, incarnation="2"), DECAY)
+    assert [stay_s(anew, at_ms) for at_ms in (600_000, 605_000, 610_000)] == [1, 5, 10]
+    assert 30 < stay_s(anew, 700_000) < 100
 
 
 def test_what_is_not_known_is_not_said() -> None:
@@ -104,7 +110,8 @@ def test_what_is_not_known_is_not_said() -> None:
     silent = after([sample(1_000, 0, 0), sample(2_000, 0, 0)])
     assert silent is not None
     assert silent.stay_ms(2_000, DECAY) is None
-    assert stay_s(after(steady(600, 4, 2)), 600_000 + 12 * 3_600_000) * 1000 == LONGEST_MS
+    idle = stay_s(after(steady(600, 4, 2)), 72 * 3_600_000) * 1000
+    assert LONGEST_MS / 2 < idle < LONGEST_MS
 
 
 @pytest.mark.parametrize("capacity", [1_500, 4_000])
@@ -142,3 +149,12 @@ def test_a_fleet_takes_the_middle_of_those_that_tell() -> None:
     for _, blob in store.items():
         other.restore(blob)
     assert other.stay_ms(("a", "b"), 1_201_000) == fleet.stay_ms(("a", "b"), 1_201_000)
+
+
+def test_what_a_young_cache_lacks_tells_nothing() -> None:
+    fleet = Fleet(10_000, DECAY, Section(MemoryMapStore(), ""))
+    fleet.on_sample(sample(0, 0, 0, replica="a"))
+    fleet.on_sample(sample(0, 0, 0, blocks=None, replica="b"))
+    assert [fleet.settled("a", at_ms, 20_000) for at_ms in (10_000, 30_000, 30_001)] == [False, False, True]
+    assert fleet.settled("a", 10_000, None)
+    assert fleet.settled("b", 10_000, 20_000), "when it began is not known"
