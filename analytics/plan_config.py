@@ -99,7 +99,7 @@ class PlanConfig:
         "The Redis pool whose planner sees the queries of all pools; empty: each pool looks for focus on its own.",
     )
     adapter_rule: str = knob(
-        "spec",
+        "tuned",
         "Which adapter leaves a full replica first: by `spec`, the longest unused, or what would have saved most.",
         choices=("spec", "lru", "tuned"),
     )

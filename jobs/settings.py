@@ -150,7 +150,7 @@ class WarmupSettings(Section):
         " traffic where they tell them, and by what warm-ups found (`tuned`).",
     )
     adapter_rule: Literal["spec", "lru", "tuned"] = Field(
-        default="spec",
+        default="tuned",
         description="Which adapter leaves a full replica first: by the specification (`spec`), the longest unused"
         " (`lru`), or by whichever rule would have saved most lately (`tuned`).",
     )

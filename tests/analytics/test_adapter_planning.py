@@ -281,19 +281,27 @@ def test_a_full_replica_lets_go_of_the_longest_unused_that_need_not_stay_and_onl
 
 
 @pytest.mark.parametrize(
-    "bodies",
+    ("rule", "adapter", "unloads"),
     [
-        {"adapter": {"unload": False}, "budget": {"adapter_slots": 1}},
-        {"adapter": {"unload": True, "priority": 0.96}, "budget": {"adapter_slots": 1}},
+        ("spec", {"unload": False}, []),
+        ("tuned", {"unload": False}, []),
+        ("spec", {"unload": True, "priority": 0.96}, []),
+        ("spec", {"unload": True, "priority": 0.95}, ["adapter:old@3"]),
+        ("tuned", {"unload": True, "priority": 0.96}, ["adapter:old@3"]),
     ],
-    ids=["policy says no", "priority above 0.95 always stays"],
+    ids=["policy says no", "to any rule", "above 0.95 always stays", "but not at it", "and not by the tuned rule"],
 )
-def test_nothing_is_unloaded_that_may_or_must_stay_and_a_full_replica_gets_no_load(bodies: dict[str, Any]) -> None:
-    drive = Drive(policy=book(**bodies))
+def test_nothing_is_unloaded_that_may_or_must_stay_and_a_full_replica_gets_no_load(
+    rule: str, adapter: dict[str, Any], unloads: list[str]
+) -> None:
+    policy = book(adapter=adapter, budget={"adapter_slots": 1})
+    drive = Drive(policy=policy, config=PlanConfig(adapter_rule=rule))
     for name in ("old", "new"):
         drive.control(announced(name))
     used(drive, {"new@3": 9}, PANE - PANE_MS)
-    assert tick(drive, sample("r1", T0, "old@3")) == []
+    commands = tick(drive, sample("r1", T0, "old@3"))
+    assert [command.target_key for command in commands if command.action == "unload"] == unloads
+    assert len(commands) == len(unloads)
 
 
 def test_a_replica_that_is_full_keeps_what_the_slots_hold_and_makes_no_room_for_what_they_do_not() -> None:
