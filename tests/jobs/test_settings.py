@@ -64,5 +64,13 @@ def test_time_scale_divides_every_duration_of_event_time() -> None:
     assert fast.ingest().max_skew_ms == slow.ingest().max_skew_ms
 
 
+def test_the_rules_of_prefixes_reach_who_decides() -> None:
+    rules = {"prefix_rule": "tuned", "prefix_asked_rule": "tuned", "prefix_absent_rule": "spec"}
+    settings = JobSettings.model_validate({"warmup": rules})
+    assert (settings.prefixes().rule, settings.prefixes().asked_rule) == ("tuned", "tuned")
+    assert (settings.planning().absent_rule, JobSettings().planning().absent_rule) == ("spec", "tuned")
+    assert settings.planning().half_life_ms == settings.prefixes().half_life_ms, "rates and flows are of the same past"
+
+
 def test_relative_paths_are_made_absolute_because_a_taskmanager_runs_elsewhere() -> None:
     assert load_settings(None).encoder.model.is_absolute()
