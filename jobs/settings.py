@@ -67,7 +67,7 @@ class WarmupSettings(Section):
     embed_shards: int = Field(
         default=4, ge=1, le=64, description="Buffers that queries wait in for a model call (1 to 64)."
     )
-    embed_batch: int = Field(default=16, ge=1, le=64, description="Queries in one model call, at most (1 to 64).")
+    embed_batch: int = Field(default=8, ge=1, le=64, description="Queries in one model call, at most (1 to 64).")
     embed_wait_ms: int = Field(
         default=10, ge=1, le=1_000, description="How long a query waits for others, wall time in ms (1 to 1,000)."
     )

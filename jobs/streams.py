@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from analytics.envelopes import key_of
 from connectors.kafka.security import flink_properties
 from connectors.settings import KafkaSettings
 from jobs.settings import Timing
@@ -38,20 +37,6 @@ def addressed_type(key_type: Any = None) -> Any:
     from pyflink.common import Types
 
     return Types.ROW([key_type or Types.STRING(), bytes_type()])
-
-
-def addressed(envelope: bytes) -> Any:
-    """An envelope with its own key in front, for the operator that is keyed by it."""
-    from pyflink.common import Row
-
-    return Row(key_of(envelope), envelope)
-
-
-def keyed(key: str, value: bytes) -> Any:
-    """One record for a topic."""
-    from pyflink.common import Row
-
-    return Row(key.encode(), value)
 
 
 def by_address(rows: Any, key_type: Any = None) -> Any:

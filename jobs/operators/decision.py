@@ -12,8 +12,8 @@ from analytics.stores import MapStore
 from jobs.interpreter import share_core
 from jobs.live import Live
 from jobs.operators.tags import INSIGHTS
+from jobs.rows import addressed, keyed
 from jobs.settings import JobSettings
-from jobs.streams import addressed, keyed
 from jobs.timers import Alarms
 
 

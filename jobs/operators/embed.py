@@ -19,9 +19,9 @@ from jobs import metrics
 from jobs.embedding import Stored, open_embedder
 from jobs.interpreter import settle_in
 from jobs.operators.tags import VECTORS
+from jobs.rows import addressed
 from jobs.settings import JobSettings
 from jobs.state import open_log_store
-from jobs.streams import addressed
 
 MAX_WAITING = 4_096
 """Queries that wait in one buffer, at most: what comes then is dropped and counted."""

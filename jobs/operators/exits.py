@@ -11,7 +11,7 @@ from pyflink.datastream import ProcessFunction, RuntimeContext
 from analytics.envelopes import Tag, body_of, key_of, tag_of
 from jobs import metrics
 from jobs.operators.tags import INSIGHTS
-from jobs.streams import keyed
+from jobs.rows import keyed
 
 
 class _Kind(msgspec.Struct):

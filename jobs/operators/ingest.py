@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyflink.common import Row
 from pyflink.datastream import ProcessFunction, RuntimeContext
 
 from analytics.envelopes import Tag, tag_of
@@ -16,8 +15,8 @@ from jobs.interpreter import share_core
 from jobs.operators.exits import dead_letter_row
 from jobs.operators.tags import CONTROL, DEAD, PROMPTED, TURNS
 from jobs.placement import shard_keys
+from jobs.rows import Pair, addressed
 from jobs.settings import JobSettings
-from jobs.streams import addressed
 
 
 class IngestOperator(ProcessFunction):  # type: ignore[misc]  # untyped base
@@ -51,8 +50,8 @@ class IngestOperator(ProcessFunction):  # type: ignore[misc]  # untyped base
             return (self._row(read.fact),)
         return [self._row(read.fact), *((_SIDES[tag_of(envelope)], addressed(envelope)) for envelope in read.watched)]
 
-    def _row(self, fact: bytes) -> Row:
-        return Row(self._keys[shard_of(fact)], fact)
+    def _row(self, fact: bytes) -> Pair:
+        return Pair(self._keys[shard_of(fact)], fact)
 
 
 _SIDES = {int(Tag.TURN): TURNS, int(Tag.PROMPTED): PROMPTED}

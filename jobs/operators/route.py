@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from pyflink.common import Row
 from pyflink.datastream import ProcessFunction, RuntimeContext
 
 from analytics.envelopes import Tag, body_of, key_of, seal, tag_of
@@ -14,7 +13,7 @@ from analytics.pools import for_redis, scope_of_queries
 from jobs import metrics
 from jobs.operators.tags import ASKED, COUNTS, DELTAS, EMBEDS, INSIGHTS
 from jobs.placement import shard_keys
-from jobs.streams import addressed, keyed
+from jobs.rows import Pair, addressed, keyed
 
 _FOR_PLAN = frozenset({Tag.PARTIAL, Tag.REWARDED, Tag.ANSWER})
 
@@ -53,6 +52,6 @@ class Route(ProcessFunction):  # type: ignore[misc]  # untyped base
             yield ASKED, addressed(value)
         elif tag == Tag.EMBED:
             self._embeds.inc()
-            yield EMBEDS, Row(self._buffers[zlib.crc32(key_of(value).encode()) % self._embed_shards], value)
+            yield EMBEDS, Pair(self._buffers[zlib.crc32(key_of(value).encode()) % self._embed_shards], value)
         else:
             yield INSIGHTS, keyed(key_of(value), body_of(value))

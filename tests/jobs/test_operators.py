@@ -39,6 +39,8 @@ from tests.jobs.flink_stand_in import AtOnce, Backend, Context, Plain
 START_MS = 1_796_000_000_000
 SETTINGS = JobSettings()
 CONFIG = SETTINGS.to_json()
+SIXTEEN = JobSettings.model_validate({"warmup": {"embed_batch": 16}}).to_json()
+"""Texts in a model call."""
 POOL = SETTINGS.redis.pool_key
 
 
@@ -196,7 +198,7 @@ def wanted(index: int) -> bytes:
 def test_embed_waits_for_company_and_flushes_a_full_batch_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     embedder_on(monkeypatch)
     backend = Backend()
-    operator = opened(EmbedOperator(CONFIG), backend)
+    operator = opened(EmbedOperator(SIXTEEN), backend)
     timers: list[int] = []
     for index in range(15):
         context = Context(backend, 0, wall_ms=START_MS)
@@ -216,8 +218,8 @@ def test_embed_waits_for_company_and_flushes_a_full_batch_at_once(monkeypatch: p
 def test_embed_finds_its_waiting_requests_again_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = embedder_on(monkeypatch)
     backend = Backend()
-    opened(EmbedOperator(CONFIG), backend).process_element(wanted(1), Context(backend, 0, wall_ms=START_MS))
-    restored = opened(EmbedOperator(CONFIG), backend)
+    opened(EmbedOperator(SIXTEEN), backend).process_element(wanted(1), Context(backend, 0, wall_ms=START_MS))
+    restored = opened(EmbedOperator(SIXTEEN), backend)
     context = Context(backend, 0, wall_ms=START_MS + 5)
     assert restored.process_element(wanted(2), context) == []
     assert context.processing_timers == []  # Flink has restored the first one's
@@ -246,7 +248,7 @@ class Model(AtOnce):
 def test_embed_goes_on_while_the_model_works_and_forgets_only_what_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
     encoder, backend = embedder_on(monkeypatch), Backend()
     monkeypatch.setattr(embed_module, "ThreadPoolExecutor", Model)
-    operator = opened(EmbedOperator(CONFIG), backend)
+    operator = opened(EmbedOperator(SIXTEEN), backend)
 
     def asked(first: int, last: int) -> list[Any]:
         out: list[Any] = []
@@ -266,7 +268,7 @@ def test_embed_goes_on_while_the_model_works_and_forgets_only_what_has_left(monk
     operator._model.finish()
     out, timers = timer()
     assert (queries(out), timers) == (list(range(16)), [START_MS + 20])
-    operator = opened(EmbedOperator(CONFIG), backend)
+    operator = opened(EmbedOperator(SIXTEEN), backend)
     assert (timer()[0], len(operator._model.given)) == ([], 1)  # what it had when it died, it gets again
     operator._model.finish()
     assert queries(timer()[0]) == list(range(16, 32))
@@ -278,7 +280,7 @@ def test_embed_drops_what_finds_no_room(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(embed_module, "ThreadPoolExecutor", Model)
     monkeypatch.setattr(embed_module, "MAX_WAITING", 20)
     backend = Backend()
-    operator = opened(EmbedOperator(CONFIG), backend)
+    operator = opened(EmbedOperator(SIXTEEN), backend)
     for index in range(40):
         assert not operator.process_element(wanted(index), Context(backend, 0, wall_ms=START_MS))
     assert backend.counters["stoker_embeds_dropped"].count == 40 - 16 - 20

@@ -17,8 +17,9 @@ from pyflink.common import Row
 from pyflink.datastream import KeyedProcessFunction, ProcessFunction, RuntimeContext
 
 from jobs.interpreter import settle_in, share_core
+from jobs.rows import Pair
 from jobs.settings import JobSettings, load_settings
-from jobs.streams import addressed_type, by_address, data_watermarks, keyed, keyed_type, sink, source
+from jobs.streams import addressed_type, by_address, data_watermarks, keyed_type, sink, source
 from jobs.warmup import environment
 from schemas.topics import REQUESTS, Topic
 
@@ -44,7 +45,7 @@ class Address(ProcessFunction):  # type: ignore[misc]  # untyped base
     def process_element(self, value: bytes, ctx: ProcessFunction.Context) -> Sequence[Any]:
         """One record."""
         del ctx
-        return (Row(key_of_record(value), value),)
+        return (Pair(key_of_record(value), value),)
 
 
 class Count(KeyedProcessFunction):  # type: ignore[misc]  # untyped base
@@ -72,7 +73,7 @@ class Count(KeyedProcessFunction):  # type: ignore[misc]  # untyped base
         del ctx
         held = self._count.value()
         self._count.update(b"1" if held is None else b"%d" % (int(held) + 1))
-        return (keyed("k", value),)
+        return (Row(b"k", value),)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
