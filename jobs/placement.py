@@ -42,11 +42,12 @@ def shard_keys(shards: int) -> tuple[int, ...]:
         free.setdefault((2 * shard + 1) * MAX_PARALLELISM // (2 * shards), []).append(shard)
     keys = [0] * shards
     for key in count():
-        waiting = free.get(key_group(key))
+        group = key_group(key)
+        waiting = free.get(group)
         if waiting:
             keys[waiting.pop()] = key
             if not waiting:
-                del free[key_group(key)]
+                del free[group]
             if not free:
                 break
     return tuple(keys)

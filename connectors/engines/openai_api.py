@@ -11,7 +11,20 @@ from typing import Annotated, Any, get_args
 
 import msgspec
 
-from connectors.engines.base import ChatMessage, EngineKind, Generated, LoadedAdapter, Tool, Warmed
+from connectors.engines.base import (
+    ChatMessage,
+    Engine,
+    EngineKind,
+    Generated,
+    LoadedAdapter,
+    Messages,
+    Prompt,
+    Salt,
+    Text,
+    Tokens,
+    Tool,
+    Warmed,
+)
 from schemas.errors import RefusedCommand
 
 TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
@@ -148,4 +161,47 @@ def generated(answer: ChatCompletion) -> Generated:
         prompt_tokens=found.prompt_tokens,
         cached_tokens=found.cached_tokens,
         answer_tokens=(answer.usage.completion_tokens if answer.usage else None) or 0,
+    )
+
+
+def is_loaded(adapters: Sequence[LoadedAdapter], name: str, path: str) -> bool:
+    """Whether an adapter is among those that an engine lists.
+
+    Raises:
+        RefusedCommand: it is, with other weights.
+    """
+    known = {adapter.name: adapter for adapter in adapters}.get(name)
+    if known is not None and known.path != path:
+        raise RefusedCommand(f"adapter {name} is already loaded from another path: give each version a new name")
+    return known is not None
+
+
+async def warmed_as(
+    engine: Engine,
+    model: str,
+    prompt: Prompt,
+    *,
+    adapter: str | None,
+    salt: Salt | None,
+    request_id: str,
+    timeout_s: float | None,
+) -> Warmed:
+    """`Engine.resident` of an engine without a look-up that leaves the cache alone: the request of a warm-up."""
+    match prompt:
+        case Messages(messages, tools):
+            return await engine.warm_messages(
+                model,
+                messages,
+                tools=tools,
+                adapter=adapter,
+                salt=salt,
+                request_id=request_id,
+                timeout_s=timeout_s,
+            )
+        case Tokens(ids):
+            tokens: Sequence[int] | str = ids
+        case Text(text):
+            tokens = text
+    return await engine.warm_tokens(
+        model, tokens, adapter=adapter, salt=salt, request_id=request_id, timeout_s=timeout_s
     )

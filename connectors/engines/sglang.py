@@ -24,7 +24,6 @@ from connectors.engines.base import (
     Prompt,
     Salt,
     Text,
-    Tokens,
     Tool,
     Warmed,
 )
@@ -39,8 +38,10 @@ from connectors.engines.openai_api import (
     Tokenized,
     chat_body,
     generated,
+    is_loaded,
     metrics_kind,
     warmed,
+    warmed_as,
     wrong_kind,
 )
 from connectors.engines.sglang_answers import AdapterUpdate, Generation, Loads, ServerInfo
@@ -207,23 +208,8 @@ class SglangEngine:
         timeout_s: float | None = None,
     ) -> Warmed:
         """The same request as a warm-up: SGLang has no look-up that leaves the cache alone."""
-        match prompt:
-            case Messages(messages, tools):
-                return await self.warm_messages(
-                    model,
-                    messages,
-                    tools=tools,
-                    adapter=adapter,
-                    salt=salt,
-                    request_id=request_id,
-                    timeout_s=timeout_s,
-                )
-            case Tokens(ids):
-                tokens: Sequence[int] | str = ids
-            case Text(text):
-                tokens = text
-        return await self.warm_tokens(
-            model, tokens, adapter=adapter, salt=salt, request_id=request_id, timeout_s=timeout_s
+        return await warmed_as(
+            self, model, prompt, adapter=adapter, salt=salt, request_id=request_id, timeout_s=timeout_s
         )
 
     async def probe(self, model: str | None, *, request_id: str, timeout_s: float | None = None) -> None:
@@ -254,24 +240,18 @@ class SglangEngine:
 
     async def load_adapter(self, name: str, path: str, *, pinned: bool = False, timeout_s: float | None = None) -> None:
         """POST /load_lora_adapter. It answers every failure alike, so a missing adapter is not told from a bad one."""
-        if await self._is_loaded(name, path):
+        if is_loaded(await self.adapters(), name, path):
             return
         body = {"lora_name": name, "lora_path": path, "pinned": pinned}
         answer = await self._http.call("POST", "/load_lora_adapter", body, timeout_s)
         if answer.status_code == httpx.codes.BAD_REQUEST:
-            if await self._is_loaded(name, path):
+            if is_loaded(await self.adapters(), name, path):
                 return  # an earlier call, given up on this side, came to its end meanwhile
             told = self._http.shaped(AdapterUpdate, answer, "/load_lora_adapter").error_message
             raise RefusedCommand(f"adapter {name}: {told or 'refused without a reason'}"[:500])
         self._http.check(answer, "/load_lora_adapter")
         if pinned:
             self._pinned.add(name)
-
-    async def _is_loaded(self, name: str, path: str) -> bool:
-        known = {adapter.name: adapter for adapter in await self.adapters()}.get(name)
-        if known is not None and known.path != path:
-            raise RefusedCommand(f"adapter {name} is already loaded from another path: give each version a new name")
-        return known is not None
 
     async def pin_adapter(self, name: str, *, timeout_s: float | None = None) -> None:
         """Nothing is left to do for what `load_adapter` loaded with a pin; SGLang has no call for others."""

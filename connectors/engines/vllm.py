@@ -23,7 +23,6 @@ from connectors.engines.base import (
     Prompt,
     Salt,
     Text,
-    Tokens,
     Tool,
     Warmed,
 )
@@ -38,8 +37,10 @@ from connectors.engines.openai_api import (
     Tokenized,
     chat_body,
     generated,
+    is_loaded,
     metrics_kind,
     warmed,
+    warmed_as,
     wrong_kind,
 )
 from connectors.engines.vllm_answers import KvEventSources, Sleeping, Success, Version
@@ -199,23 +200,8 @@ class VllmEngine:
         timeout_s: float | None = None,
     ) -> Warmed:
         """The same request as a warm-up: vLLM has no look-up that leaves the cache alone."""
-        match prompt:
-            case Messages(messages, tools):
-                return await self.warm_messages(
-                    model,
-                    messages,
-                    tools=tools,
-                    adapter=adapter,
-                    salt=salt,
-                    request_id=request_id,
-                    timeout_s=timeout_s,
-                )
-            case Tokens(ids):
-                tokens: Sequence[int] | str = ids
-            case Text(text):
-                tokens = text
-        return await self.warm_tokens(
-            model, tokens, adapter=adapter, salt=salt, request_id=request_id, timeout_s=timeout_s
+        return await warmed_as(
+            self, model, prompt, adapter=adapter, salt=salt, request_id=request_id, timeout_s=timeout_s
         )
 
     async def probe(self, model: str | None, *, request_id: str, timeout_s: float | None = None) -> None:
@@ -239,7 +225,7 @@ class VllmEngine:
     async def load_adapter(self, name: str, path: str, *, pinned: bool = False, timeout_s: float | None = None) -> None:
         """POST /v1/load_lora_adapter, never in place (vLLM #33791)."""
         del pinned  # `pin_adapter` says no
-        if await self._is_loaded(name, path):
+        if is_loaded(await self.adapters(), name, path):
             return
         answer = await self._http.call(
             "POST", "/v1/load_lora_adapter", {"lora_name": name, "lora_path": path}, timeout_s
@@ -249,15 +235,9 @@ class VllmEngine:
         if answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR:
             # A rank above the limit, bad weights, no memory: vLLM has one status for all of them, none of them passes.
             raise RefusedCommand(f"adapter {name}: {reason(answer)}")
-        if answer.status_code == httpx.codes.BAD_REQUEST and await self._is_loaded(name, path):
+        if answer.status_code == httpx.codes.BAD_REQUEST and is_loaded(await self.adapters(), name, path):
             return  # an earlier call, given up on this side, came to its end meanwhile
         self._http.check(answer, "/v1/load_lora_adapter")
-
-    async def _is_loaded(self, name: str, path: str) -> bool:
-        known = {adapter.name: adapter for adapter in await self.adapters()}.get(name)
-        if known is not None and known.path != path:
-            raise RefusedCommand(f"adapter {name} is already loaded from another path: give each version a new name")
-        return known is not None
 
     async def pin_adapter(self, name: str, *, timeout_s: float | None = None) -> None:
         """vLLM has no call for it."""

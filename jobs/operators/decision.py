@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -53,13 +54,13 @@ class DecisionOperator(KeyedProcessFunction, Generic[D]):  # type: ignore[misc] 
         self._alarms = Alarms()
         self._live: Live[D] = Live(runtime_context, settings.warmup.shards, self.maker(settings))
 
+    @abstractmethod
     def maker(self, settings: JobSettings) -> Callable[[str, MapStore], D]:
         """How the decision of a key is built over its store."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take(self, decision: D, envelope: bytes, timers: Any) -> Sequence[bytes]:
         """Tells the decision of its key what came; returns the envelopes that it answers at once."""
-        raise NotImplementedError
 
     def later_ms(self, settings: JobSettings) -> int:
         """How much event time after it is due a timer fires; see `Alarms.arm`."""

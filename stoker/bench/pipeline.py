@@ -68,7 +68,7 @@ def run(events: int = 100_000, rounds: int = ROUNDS) -> Report:
     """Figures events_per_s, limit_ratio, tuned_limit_ratio, event_bytes, embedded_share and commands.
 
     Args:
-        events: preloaded; 500,000 for the figure that is published.
+        events: preloaded; docs/benchmarks.md tells how many a figure is of.
         rounds: of both jobs, interleaved.
     """
     report = Report("pipeline")
