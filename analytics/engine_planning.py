@@ -17,7 +17,7 @@ from analytics.policy import PolicyBook
 from analytics.policy_sections import PlanPolicy
 from analytics.pools import envelope_key
 from analytics.prefix_look import Ended
-from analytics.prefix_planning import PrefixPlanner
+from analytics.prefix_planning import PrefixPlanner, Solvent
 from analytics.prefix_state import state_of
 from analytics.prompt_planning import PromptPlanner
 from analytics.prompt_usage import PromptUse
@@ -116,7 +116,7 @@ class EnginePlanner(Planner):
     def _on_outcome(self, outcome: WarmupOutcome, policy: PolicyBook) -> None:
         if not self._adapters.on_outcome(outcome, self._fleet.mark(outcome.replica), policy):
             at_ms = outcome.finished_at_ms
-            if self._fleet.settled(outcome.replica, at_ms, self._stay.ms):
+            if self._fleet.settled(outcome.replica, at_ms, self._stay.learns_after_ms):
                 self._prefixes.learn(outcome, len(self._fleet.ready(at_ms).names))
             super()._on_outcome(outcome, policy)
 
@@ -183,25 +183,30 @@ class EnginePlanner(Planner):
         return out
 
     def _plan_prompts(self, tick: Tick) -> list[bytes]:
-        at_ms, ready, policy = tick.at_ms, tick.ready, tick.policy
+        at_ms, policy = tick.at_ms, tick.policy
         out = []
-        for rank, draft in enumerate(drafts := self._prompts.drafts(at_ms, ready, policy)):
-            if paid := self._issuer.pay(draft, at_ms, self._allowance(draft.scope, ready, policy)):
-                self._clock.issued += 1
-                out.append(self._issuer.command(paid, at_ms, "tick", priority_of(rank, len(drafts)), policy))
+        for scope, drafts in self._prompts.draws(at_ms, tick.ready, policy, self._solvent(tick)).items():
+            allowance = self._allowance(scope, tick.ready, policy)
+            paid = [self._issuer.pay(draft, at_ms, allowance) for draft in drafts]
+            if None not in paid:
+                self._prompts.drawn(scope, at_ms, policy)
+            for rank, each in enumerate(paid):
+                if each is not None:
+                    self._clock.issued += 1
+                    out.append(self._issuer.command(each, at_ms, "tick", priority_of(rank, len(drafts)), policy))
         return out
+
+    def _solvent(self, tick: Tick) -> Solvent:
+        """When a scope can pay anything at all, as things stand at a tick."""
+        return lambda scope, least: self._issuer.solvent_ms(
+            scope, self._allowance(scope, tick.ready, tick.policy), tick.at_ms, least
+        )
 
     def _plan_prefixes(self, tick: Tick) -> list[bytes]:
         at_ms, ready, policy = tick.at_ms, tick.ready, tick.policy
         if ready.names:
             self._prefixes.expect(self._fleet.stay_ms(ready.names, at_ms))
-        ranking = self._prefixes.review(
-            at_ms,
-            ready,
-            policy,
-            lambda scope, least: self._issuer.solvent_ms(scope, self._allowance(scope, ready, policy), at_ms, least),
-            self._ended,
-        )
+        ranking = self._prefixes.review(at_ms, ready, policy, self._solvent(tick), self._ended)
         out: list[bytes] = []
         own: dict[str, float] = {}
         left_out: list[LeftOut] = []

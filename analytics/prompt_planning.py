@@ -15,7 +15,7 @@ from analytics.memory import TargetMemory
 from analytics.plan_config import PlanConfig
 from analytics.policy import PolicyBook
 from analytics.prefix_nodes import HASH_BYTES
-from analytics.prefix_planning import PrefixPlanner
+from analytics.prefix_planning import PrefixPlanner, Solvent
 from analytics.prompt_pool import DAY_MS, PromptPool, prompt_sample
 from analytics.prompt_usage import PromptUse, prompt_id
 from analytics.recent_scopes import RecentScopes
@@ -147,22 +147,33 @@ class PromptPlanner:
             del self._drawn[scope]
             self._draws.remove(path(scope))
 
-    def drafts(self, at_ms: int, ready: Ready, policy: PolicyBook) -> list[Draft]:
-        """What the draws of the present interval ask for, once in an interval; hottest first."""
-        found: list[Draft] = []
+    def draws(self, at_ms: int, ready: Ready, policy: PolicyBook, solvent_ms: Solvent) -> dict[str, list[Draft]]:
+        """What the draws of the present interval ask for, hottest first, by scope; `drawn` says that all was paid.
+
+        Until then the same is asked for again: what a scope has just spent on something else must not cost a prompt
+        its whole interval.
+
+        Args:
+            solvent_ms: when a scope can pay any of its prompts, of which the shortest fills a block: it draws none
+                before.
+        """
+        found: dict[str, list[Draft]] = {}
         for scope in sorted(self._recent.names) if ready.names else ():
-            plan = policy.plan(scope)
-            now = bucket(at_ms, self._config.scaled(plan.prefix_repeat_ms))
-            prompt = policy.prompt(scope)
+            plan, prompt, now = policy.plan(scope), policy.prompt(scope), self._interval(scope, at_ms, policy)
             if self._drawn.get(scope, -1) >= now or not prompt.enabled or not plan.prefixes or policy.frozen(scope):
                 continue
-            self._drawn[scope] = now
-            self._draws.put(path(scope), pack(DrawRecord(1, scope, now)))
-            for name, hotness in self._draw(scope, now, prompt.top, prompt.draws, at_ms, ready):
-                draft = self._draft(scope, name, hotness, now, at_ms, ready, policy)
-                if draft is not None:
-                    found.append(draft)
+            if solvent_ms(scope, float(ready.block_tokens)) > at_ms:
+                continue
+            drawn = self._draw(scope, now, prompt.top, prompt.draws, at_ms, ready)
+            drafts = [self._draft(scope, name, hotness, now, at_ms, ready, policy) for name, hotness in drawn]
+            found[scope] = [draft for draft in drafts if draft is not None]
         return found
+
+    def drawn(self, scope: str, at_ms: int, policy: PolicyBook) -> None:
+        """The scope has had its draws of the present interval."""
+        now = self._interval(scope, at_ms, policy)
+        self._drawn[scope] = now
+        self._draws.put(path(scope), pack(DrawRecord(1, scope, now)))
 
     def restore(self, key: str, blob: bytes) -> None:
         """Takes back one record; `key` is its own without the leading `m`."""
@@ -179,6 +190,9 @@ class PromptPlanner:
         else:
             drawn = unpack(blob, DrawRecord)
             self._drawn[drawn.scope] = drawn.bucket
+
+    def _interval(self, scope: str, at_ms: int, policy: PolicyBook) -> int:
+        return bucket(at_ms, self._config.scaled(policy.plan(scope).prefix_repeat_ms))
 
     def _draw(self, scope: str, now: int, top: int, draws: int, at_ms: int, ready: Ready) -> list[tuple[str, float]]:
         """Draws among the hottest prompts whose prefix fills a block; each prompt once, hottest first."""

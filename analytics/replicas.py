@@ -15,8 +15,6 @@ from schemas.replica_sample import ReplicaSample
 
 FORGET_AFTER_MS = 3_600_000
 """A replica that was not heard of for an hour of event time is gone."""
-SETTLED = 1.5
-"""A replica that was ready for so many times as long as it keeps things has let go of some."""
 
 
 class ReplicaRecord(Record, frozen=True, array_like=True):
@@ -160,12 +158,16 @@ class Fleet:
         times = [math.log(stay_ms) for stay_ms in told if stay_ms is not None]
         return math.exp(math.fsum(times) / len(times)) if times else None
 
-    def settled(self, replica: str, at_ms: int, stay_ms: float | None) -> bool:
-        """Whether what a replica lacks tells how long it keeps things: a cache that has just begun lacks it anyway."""
+    def settled(self, replica: str, at_ms: int, least_ms: float | None) -> bool:
+        """Whether what a replica lacks tells how long it keeps things: a cache that has just begun lacks it anyway.
+
+        Args:
+            least_ms: how old its cache has to be; None where it does not matter.
+        """
         held = self._replicas.get(replica)
-        if held is None or held.shadow is None or stay_ms is None:
+        if held is None or held.shadow is None or least_ms is None:
             return True
-        return at_ms - held.shadow.since_ms > SETTLED * stay_ms
+        return at_ms - held.shadow.since_ms > least_ms
 
     def mark(self, replica: str) -> int:
         """Mark of a replica's last known incarnation; 0 where none is."""

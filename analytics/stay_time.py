@@ -19,8 +19,8 @@ MEMORY_FOUND = 512.0
 """After so many findings one counts half."""
 LEAST_CHANCE = 1e-3
 """No finding is impossible: rates are estimates, and others may have asked."""
-
-
+SETTLED = 1.5
+"""A cache is judged by what it lacks when it is so many times as old as the time that it should keep things."""
 DOUBT = 4.0
 """Log likelihood that an octave away from the expected time costs: a few findings do not overthrow it."""
 TOLERANCE = 0.1
@@ -93,6 +93,15 @@ class StayTime:
             likelihood = chance if absent else 1.0 - chance
             self._log_likelihood[step] = fade * self._log_likelihood[step] + math.log(max(LEAST_CHANCE, likelihood))
         return self._renew()
+
+    @property
+    def learns_after_ms(self) -> float | None:
+        """At the least so old must a cache be for what it lacks to tell anything; None where any may.
+
+        A replica that takes in next to nothing is expected to keep all since it began, however long ago: that must not
+        keep the findings that say otherwise from being heard.
+        """
+        return None if self.ms is None else SETTLED * min(self.ms, self._first_ms)
 
     def evidence(self, stay_ms: float) -> dict[str, float]:
         """For a command's reason: the time that held, and what the shadow had said where there is one."""

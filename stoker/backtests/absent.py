@@ -120,7 +120,7 @@ class _Pool:
         replica = self._source.choice(self._replicas)
         absent = replica.lacks(blocks)
         for rule, stay in self._stays.items():
-            if rule == "hidden" or self._fleet.settled(replica.name, at_ms, stay.ms):
+            if rule == "hidden" or self._fleet.settled(replica.name, at_ms, stay.learns_after_ms):
                 stay.learn(rate_per_s / REPLICAS, absent)
 
 

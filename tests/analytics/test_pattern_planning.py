@@ -279,6 +279,18 @@ def test_draws_go_by_hotness_and_once_in_an_interval() -> None:
     assert drawn.count(name("cold")) > 0
 
 
+def test_a_draw_that_its_scope_cannot_pay_waits_within_its_interval() -> None:
+    bodies = {"budget": {"prefill_share": 0.0005}, "plan": {"prefix_repeat_ms": 3_600_000}}  # 10 tokens a second
+    drive = ready(Drive(policy=book(**bodies)), "r1")
+    drive.hear(use("faq@3", "sys", "tools"))
+    (talk,) = drive.hear(pattern("talk", tokens=1_000))  # from 300 to a debt of 700
+    assert drive.run(80_000, samples=("r1",)) == []
+    (command,) = drive.run(60_000, samples=("r1",))
+    assert (talk.reason.trigger, command.reason.trigger) == ("consecutive_prompts", "managed_prompt")
+    assert command.issued_at_ms - T0 == pytest.approx(90_000, abs=2 * TICK)  # 200 tokens are there
+    assert drive.run(600_000, samples=("r1",)) == []
+
+
 def test_a_prompt_without_a_prefix_or_below_a_block_is_not_drawn() -> None:
     drive = ready(Drive(), "r1")
     drive.hear(use("bare@1"))

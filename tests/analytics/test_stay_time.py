@@ -104,6 +104,15 @@ def test_findings_put_the_shadow_right_and_follow_it_when_it_moves() -> None:
     assert stay.evidence(stay.ms) == {"stay_ms": stay.ms, "stay_shadow_ms": 10_000}
 
 
+def test_that_a_cache_seems_to_keep_all_does_not_keep_findings_from_being_heard() -> None:
+    stay = StayTime(FIRST_MS, Section(MemoryMapStore(), ""))
+    assert stay.learns_after_ms is None
+    stay.expect(40_000)
+    assert stay.learns_after_ms == pytest.approx(60_000, rel=0.1)
+    stay.expect(86_400_000)
+    assert stay.learns_after_ms == 1.5 * FIRST_MS
+
+
 def test_what_was_found_beside_a_shadow_says_nothing_without_it() -> None:
     store = MemoryMapStore()
     stay = StayTime(FIRST_MS, Section(store, ""))
