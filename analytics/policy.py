@@ -17,6 +17,7 @@ from analytics.knobs import Knob, knobs
 from analytics.policy_sections import (
     SECTIONS,
     AdapterPolicy,
+    BreakerPolicy,
     BudgetPolicy,
     ExperimentPolicy,
     FocusPolicy,
@@ -34,6 +35,7 @@ from schemas.policy import EVERY_SCOPE, Policy
 __all__ = [
     "SECTIONS",
     "AdapterPolicy",
+    "BreakerPolicy",
     "BudgetPolicy",
     "ExperimentPolicy",
     "FocusPolicy",
@@ -159,6 +161,10 @@ class PolicyBook:
     def prompt(self, scope: str) -> PromptPolicy:
         """How managed prompts are warmed."""
         return self._view("prompt", scope, self._defaults.prompt)
+
+    def breaker(self) -> BreakerPolicy:
+        """When warming a replica would do harm. Replicas belong to no scope: it is that of scope `*`."""
+        return self._view("breaker", EVERY_SCOPE, self._defaults.breaker)
 
     def frozen(self, scope: str) -> tuple[str, ...]:
         """The reasons of all writers that freeze this scope, sorted; empty when it may act."""

@@ -118,5 +118,5 @@ def _fields(rule: Rule) -> str:
     )
 
 
-for _module in ("demand", "queries", "prompts", "patterns", "prefixes", "adapters", "plans", "memory"):
+for _module in ("demand", "queries", "prompts", "patterns", "prefixes", "adapters", "plans", "memory", "breaker"):
     importlib.import_module(f"stoker.rules.{_module}")

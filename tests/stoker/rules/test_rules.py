@@ -59,14 +59,12 @@ LATER = {
     "align",
     "align_and_cache",
     "should_preheat_model",
-    "should_circuit_break",
-    "breaker",
     "calc_attribution",
     "semantic_hit_rate",
     "diagnose",
     "index",
 }
-"""What DECISIONS.md names and is still to come (docs/roadmap.md): D3, D4, D8, D9, D13, D16 to D19, D21."""
+"""What DECISIONS.md names and is still to come (docs/roadmap.md): D3, D4, D8, D9, D13, D17 to D19, D21."""
 
 
 def example(name: str) -> bytes:
