@@ -30,6 +30,8 @@ MetricName = Literal[
     "stoker_executor_apply_seconds",
     "stoker_executor_publish_seconds",
     "stoker_executor_lease_held_count",
+    "stoker_executor_replicas_known_count",
+    "stoker_executor_discovery_faults_total",
     "stoker_executor_replica_ready_count",
     "stoker_executor_probes_total",
     "stoker_executor_probe_seconds",
@@ -101,6 +103,15 @@ METRICS: Mapping[MetricName, Metric] = MappingProxyType(
         ),
         "stoker_executor_lease_held_count": Metric(
             "gauge", "leases", "1 while this executor speaks for a replica, else 0.", ("replica",)
+        ),
+        "stoker_executor_replicas_known_count": Metric(
+            "gauge", "replicas", "Replicas of a pool that this executor knows and that take warm-ups.", ("pool",)
+        ),
+        "stoker_executor_discovery_faults_total": Metric(
+            "counter",
+            "faults",
+            "Times that DNS or the API server of Kubernetes did not say what is there.",
+            ("source",),
         ),
         "stoker_executor_replica_ready_count": Metric(
             "gauge", "replicas", "1 while a replica that this executor speaks for is ready, else 0.", ("replica",)
