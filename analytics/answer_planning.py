@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from analytics.answer_drafts import warming, withdrawing
 from analytics.commands import Draft, Offer
+from analytics.demand_queue import DemandQueue
 from analytics.embedding_planning import EmbeddingPlanner
 from analytics.endings import ended_before
 from analytics.envelopes import Answered
@@ -23,7 +24,7 @@ from analytics.policy import PlanPolicy, PolicyBook, ScorePolicy
 from analytics.records import Section, pack, path, unpack
 from analytics.reward_book import RewardBook
 from analytics.reward_posterior import PRIOR, posterior
-from analytics.scoring import DemandQueue, alpha_of, compute_dynamic_score
+from analytics.scoring import alpha_of, compute_dynamic_score
 from analytics.withdrawals import WithdrawalRecord, Withdrawals
 from schemas import Announcement, OutcomeReason, Response, WarmupOutcome
 from schemas.canonical import bucket, response_key

@@ -7,12 +7,12 @@ import math
 from collections.abc import Mapping
 
 from analytics.commands import Allowance, Draft, Offer
+from analytics.demand_queue import DemandQueue
 from analytics.envelopes import Embedded
 from analytics.memory import TargetMemory
 from analytics.plan_config import PlanConfig
 from analytics.policy import PlanPolicy, PolicyBook
 from analytics.records import Record, Section, pack, path, unpack
-from analytics.scoring import DemandQueue
 from analytics.second_sight import FIRST_SIGHT
 from analytics.shares import Shares
 from analytics.worth import Worth

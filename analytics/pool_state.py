@@ -105,7 +105,7 @@ class PoolState:
         return out
 
     def _restore(self, own: Mapping[str, Reader], keyed: Mapping[str, KeyedReader]) -> None:
-        """Takes back all that the store holds.
+        """Takes back all that the store holds, in the order of keys.
 
         Args:
             own: who reads a record of a section of the pool's kind.
@@ -123,7 +123,7 @@ class PoolState:
             "z": self._rests.restore,
             **own,
         }
-        for key, blob in self._store.items():
+        for key, blob in sorted(self._store.items()):
             if key[0] in keyed:
                 keyed[key[0]](key[1:], blob)
             else:

@@ -14,12 +14,11 @@ from collections.abc import Iterator
 
 from analytics.decay import EMPTY
 from analytics.envelopes import Chain, Root
+from analytics.patch_log import PatchLog
 from analytics.records import Record, Section, pack, unpack
 
 HASH_BYTES = 16
 ROOT_BYTES = 8
-PATCH_NODES = 1_024
-"""Most nodes of one record of the store."""
 SPARE_NODES = 256
 """How many outdated ones a store may hold beside twice the present nodes."""
 
@@ -98,20 +97,18 @@ class NodeTable:
 
     What changed is remembered until `write` puts it into the store; the caller keeps what made the changes until then.
     The store of nodes is a log of patches, since a slide touches hundreds of nodes and each record costs a call into
-    Flink. When most of it is outdated, all nodes are written once and the log begins anew.
+    Flink.
     """
 
     def __init__(self, max_nodes: int, max_ghosts: int, nodes: Section, ghosts: Section) -> None:
         self._max_nodes = max_nodes
         self._max_ghosts = max_ghosts
-        self._node_store = nodes
+        self._log = PatchLog(nodes, SPARE_NODES, self._patch)
         self._ghost_store = ghosts
         self._nodes: dict[bytes, Node] = {}
         self._ghosts: dict[bytes, GhostRecord] = {}
         self._dirty: set[bytes] = set()
         self._dirty_ghosts: set[bytes] = set()
-        self._patches: list[int] = []
-        self._patched = 0
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -203,7 +200,7 @@ class NodeTable:
     def write(self) -> None:
         """Puts every change since the last call into the store."""
         if self._dirty:
-            self._write_nodes()
+            self._log.write(self._dirty, self._nodes)
         for key in self._dirty_ghosts:
             kept = self._ghosts.get(key)
             if kept is None:
@@ -213,30 +210,10 @@ class NodeTable:
         self._dirty.clear()
         self._dirty_ghosts.clear()
 
-    def _write_nodes(self) -> None:
-        outdated = self._patches
-        if not self._nodes:
-            self._patches, self._patched = [], 0
-        elif self._patched + len(self._dirty) > 2 * len(self._nodes) + SPARE_NODES:
-            last, self._patches, self._patched = outdated[-1] if outdated else -1, [], 0
-            self._patch(sorted(self._nodes), last + 1)
-        else:
-            outdated = []
-            self._patch(sorted(self._dirty), self._patches[-1] + 1 if self._patches else 0)
-        for number in outdated:
-            self._node_store.remove(_patch_key(number))
-
-    def _patch(self, keys: list[bytes], number: int) -> None:
-        """Writes nodes, or that they left, as records from a number on."""
-        for start in range(0, len(keys), PATCH_NODES):
-            part = keys[start : start + PATCH_NODES]
-            nodes = [node for node in map(self._nodes.get, part) if node is not None]
-            gone = tuple(key for key in part if key not in self._nodes)
-            record = PatchRecord(1, tuple(map(_record, nodes)), gone)
-            self._node_store.put(_patch_key(number), pack(record))
-            self._patches.append(number)
-            self._patched += len(part)
-            number += 1
+    def _patch(self, keys: list[bytes]) -> bytes:
+        nodes = [node for node in map(self._nodes.get, keys) if node is not None]
+        gone = tuple(key for key in keys if key not in self._nodes)
+        return pack(PatchRecord(1, tuple(map(_record, nodes)), gone))
 
     def restore(self, patches: list[tuple[str, bytes]], ghosts: list[bytes]) -> None:
         """Takes the records that `write` put.
@@ -250,8 +227,7 @@ class NodeTable:
             records.update((record.key, record) for record in patch.nodes)
             for key in patch.gone:
                 records.pop(key, None)
-            self._patches.append(int(name))
-            self._patched += len(patch.nodes) + len(patch.gone)
+            self._log.restored(name, len(patch.nodes) + len(patch.gone))
         for record in records.values():
             self._nodes[record.key] = Node(record.key, None, record.tokens, record.role, record.level, record.last_ms)
         for record in records.values():
@@ -267,7 +243,3 @@ class NodeTable:
 def _record(node: Node) -> NodeRecord:
     parent = node.parent.key if node.parent is not None else b""
     return NodeRecord(1, node.key, parent, node.tokens, node.role, node.level, node.last_ms)
-
-
-def _patch_key(number: int) -> str:
-    return f"{number:016d}"

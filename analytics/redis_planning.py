@@ -12,6 +12,7 @@ from analytics.answer_planning import RESPONSE, AnswerPlanner
 from analytics.choosing import LeftOut, choose
 from analytics.cluster_planning import ClusterPlanner
 from analytics.commands import NO_ALLOWANCE, Allowance, Offer
+from analytics.demand_queue import DemandQueue
 from analytics.embedding_planning import EmbeddingPlanner
 from analytics.envelopes import Answered, Embedded, Partial, Rewarded, Tag, body_of, open_as, seal, tag_of
 from analytics.plan_config import PlanConfig
@@ -21,7 +22,6 @@ from analytics.pools import envelope_key
 from analytics.records import Section
 from analytics.replicas import Ready
 from analytics.reward_book import RewardBook
-from analytics.scoring import DemandQueue
 from analytics.stores import MapStore
 from analytics.tick import Tick
 from analytics.withdrawals import FIRST_PAUSE_MS, Withdrawals
@@ -51,11 +51,10 @@ class RedisPlanner(Planner):
                 "a": self._answers.restore,
                 "c": self._clusters.restore,
                 "k": self._embeddings.restore,
-                "q": self._queue.restore,
                 "r": self._rewards.restore,
                 "u": self._queue.restore_queue,
             },
-            {"o": self._withdrawals.restore},
+            {"o": self._withdrawals.restore, "q": self._queue.restore},
         )
         self._share()
 
@@ -108,10 +107,9 @@ class RedisPlanner(Planner):
         counted = {key.key: key.count for key in before.top}
         middle_ms = partial.pane_start_ms + self._config.scaled_pane_ms // 2
         mean_life_ms = self._config.scaled(policy.score(partial.scope).decay_ms)
-        for key in partial.top:
-            arrivals = key.count - counted.get(key.key, 0)
-            if arrivals > 0:
-                self._queue.add(partial.scope, key.key, arrivals, middle_ms, mean_life_ms)
+        arrivals = {key.key: more for key in partial.top if (more := key.count - counted.get(key.key, 0)) > 0}
+        if arrivals:
+            self._queue.add(partial.scope, arrivals, middle_ms, mean_life_ms)
 
     def _on_outcome(self, outcome: WarmupOutcome, policy: PolicyBook) -> None:
         if outcome.target_key.startswith(RESPONSE):

@@ -13,13 +13,14 @@ import random
 import statistics
 import time
 
+from analytics.demand_queue import DemandQueue
 from analytics.envelopes import Rewarded
 from analytics.facts import MICRO
 from analytics.policy_sections import ScorePolicy
 from analytics.records import Section
 from analytics.reward_book import RewardBook
 from analytics.reward_posterior import QUARTERS
-from analytics.scoring import SPEC, DemandQueue, percentile_99, score_of
+from analytics.scoring import SPEC, percentile_99, score_of
 from analytics.stores import MemoryMapStore
 from stoker.bench.figures import Figure, Report, at_most
 
@@ -60,12 +61,12 @@ def run(events: int = 100_000) -> Report:
             for place, query in enumerate(queries):
                 steady = place % 10
                 if steady or not queue.holds(tenant, query):
-                    queue.add(tenant, query, source.uniform(6, 9) if steady else 1.0, at_ms, SPEC.decay_ms)
+                    queue.add(tenant, {query: source.uniform(6, 9) if steady else 1.0}, at_ms, SPEC.decay_ms)
         often = [query for place, query in enumerate(queries) if place % 10]
         arrivals = [(source.choice(tenants), source.choice(often)) for _ in range(events)]
         began = time.process_time()
         for tenant, query in arrivals:
-            queue.add(tenant, query, 1.0, at_ms, SPEC.decay_ms)
+            queue.add(tenant, {query: 1.0}, at_ms, SPEC.decay_ms)
         touch_us.append((time.process_time() - began) / events * 1e6)
         began = time.process_time()
         naive = [_naive(queue, book, tenant, at_ms, policy) for tenant in tenants]

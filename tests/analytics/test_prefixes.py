@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analytics import prefix_nodes, prefix_pool
+from analytics import patch_log, prefix_nodes, prefix_pool
 from analytics.envelopes import Candidates, Chain, Fading, PrefixDelta, Root, Tag, key_of, open_as, tag_of
 from analytics.prefixes import PrefixConfig, PrefixTree
 from analytics.stores import MemoryMapStore
@@ -252,7 +252,11 @@ def test_a_tree_rebuilt_at_any_point_goes_on_with_the_same_bytes(
     seed, crashes, max_nodes, max_pools, spare_nodes, rule
 ):
     every = mock.patch.multiple(prefix_pool, GAPS_SAMPLED=1, SAMPLED_MARK=ord("."))
-    with mock.patch.multiple(prefix_nodes, SPARE_NODES=spare_nodes, PATCH_NODES=3), every:
+    with (
+        mock.patch.object(prefix_nodes, "SPARE_NODES", spare_nodes),
+        mock.patch.object(patch_log, "PATCH_ENTRIES", 3),
+        every,
+    ):
         rebuilt_goes_on_with_the_same_bytes(seed, crashes, max_nodes, max_pools, rule)
 
 
