@@ -32,7 +32,8 @@ class Discovery(Protocol):
 
         It does not end. Whatever the source answers, it is asked again: faults are logged and counted here, and what
         was known stays known meanwhile, but only for the source's `keep_s`. Then the list is empty, because an address
-        may belong to somebody else by now, who must not be sent a tenant's prompts.
+        may belong to somebody else by now, who must not be sent a tenant's prompts. The same holds for a source that
+        names nobody any more, unless all that it named were draining.
         """
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The time of a source: how it waits, and how long what it knew last may be relied on."""
+"""The time of a source: how it waits, and what it calls now."""
 
 from __future__ import annotations
 
@@ -17,25 +17,3 @@ class Clock:
 
 
 REAL = Clock()
-
-
-class Kept:
-    """Since when a source has not been heard.
-
-    Args:
-        keep_s: how long after its last answer what it said counts.
-    """
-
-    def __init__(self, keep_s: float, clock: Clock) -> None:
-        self._keep_s = keep_s
-        self._clock = clock
-        self._heard_s = clock.now_s()
-
-    def heard(self) -> None:
-        """The source has just answered."""
-        self._heard_s = self._clock.now_s()
-
-    @property
-    def over(self) -> bool:
-        """Whether what it said has become too old."""
-        return self._clock.now_s() - self._heard_s >= self._keep_s

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 
 from connectors.discovery.base import Endpoint
-from connectors.discovery.clock import REAL, Clock, Kept
+from connectors.discovery.clock import REAL, Clock
+from connectors.discovery.kept import Kept
 from connectors.discovery.settings import DnsSettings
 from connectors.metrics import SILENT, MetricSink
 from schemas.errors import TransientFault
-
-log = logging.getLogger(__name__)
 
 LOOKUP_S = 5.0
 
@@ -49,21 +47,14 @@ class DnsDiscovery:
 
     async def lists(self) -> AsyncGenerator[tuple[Endpoint, ...], None]:
         """See `Discovery.lists`."""
-        told: tuple[Endpoint, ...] | None = None
-        kept = Kept(self._keep_s, self._clock)
+        kept = Kept(self._settings.host, self._keep_s, self._clock, self._metrics)
         while True:
-            found = told
             try:
-                found = await self._look_up()
-                kept.heard()
+                changed = kept.answered(await self._look_up())
             except TransientFault as fault:
-                log.warning("%s", fault)
-                self._metrics.count("stoker_executor_discovery_faults_total", source=self._settings.host)
-                if kept.over:
-                    found = ()
-            if found is not None and found != told:
-                told = found
-                yield found
+                changed = kept.failed(str(fault))
+            if changed and kept.told is not None:
+                yield kept.told
             await self._clock.pause(self._settings.every_s)
 
     async def _look_up(self) -> tuple[Endpoint, ...]:

@@ -13,8 +13,9 @@ import httpx
 import msgspec
 
 from connectors.discovery.base import Endpoint
-from connectors.discovery.clock import REAL, Clock, Kept
+from connectors.discovery.clock import REAL, Clock
 from connectors.discovery.endpoint_slices import EndpointSlice, Metadata, SliceBook
+from connectors.discovery.kept import Kept
 from connectors.discovery.settings import KubernetesSettings
 from connectors.metrics import SILENT, MetricSink
 from schemas.errors import BrokenConfiguration, TransientFault
@@ -99,27 +100,25 @@ class KubernetesDiscovery:
 
     async def lists(self) -> AsyncGenerator[tuple[Endpoint, ...], None]:
         """See `Discovery.lists`."""
-        told: tuple[Endpoint, ...] | None = None
-        kept, pause_s = Kept(self._keep_s, self._clock), FIRST_PAUSE_S
+        kept, pause_s = Kept(self._settings.service, self._keep_s, self._clock, self._metrics), FIRST_PAUSE_S
         book = SliceBook(self._settings.port, self._settings.scheme)
         while True:
+            changed = False
             try:
                 async with aclosing(self._followed(book)) as words:
                     async for _ in words:
-                        kept.heard()
+                        changed = kept.answered(book.endpoints())
+                        if kept.doubted:
+                            break  # a new list has to say so too
                         pause_s = FIRST_PAUSE_S
-                        known = book.endpoints()
-                        if known != told:
-                            told = known
-                            yield known
+                        if changed and kept.told is not None:
+                            yield kept.told
             except _Expired:
                 log.info("service %s: its slices are listed anew", self._settings.service)
             except TransientFault as fault:
-                log.warning("service %s: %s", self._settings.service, fault)
-                self._metrics.count("stoker_executor_discovery_faults_total", source=self._settings.service)
-                if kept.over and told != ():
-                    told = ()
-                    yield told
+                changed = kept.failed(str(fault))
+            if kept.doubted and changed and kept.told is not None:
+                yield kept.told
             await self._clock.pause(pause_s)
             pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
 

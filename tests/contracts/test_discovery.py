@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -61,10 +61,11 @@ class Place(Protocol):
         """The source fails the next so many times; None for ever."""
 
 
-@dataclass
 class Told:
-    hours: Hours
-    discovery: FakeDiscovery = field(default_factory=FakeDiscovery)
+    """Replicas that a test tells of."""
+
+    def __init__(self, hours: Hours) -> None:
+        self.discovery = FakeDiscovery(keep_s=KEEP_S, clock=hours.clock)
 
     def come(self, *numbers: int) -> None:
         for n in numbers:
@@ -74,9 +75,7 @@ class Told:
         self.discovery.remove(f"r{number}")
 
     def away(self, answers: int | None) -> None:
-        if answers is None:
-            self.hours.now_s += KEEP_S
-            self.discovery.forget()
+        self.discovery.away(answers)
 
 
 class Named:
@@ -221,6 +220,31 @@ async def test_what_is_known_is_not_relied_on_for_ever(place: Place, lists: List
     place.away(None)
     assert await following(lists) == ()
     assert hours.now_s - since_s >= KEEP_S
+
+
+async def test_a_source_that_names_nobody_any_more_is_not_believed_at_once(
+    place: Place, lists: Lists, hours: Hours
+) -> None:
+    place.come(1, 2)
+    await following(lists)
+    since_s = hours.now_s
+    place.go(1)
+    assert numbers(await following(lists)) == [2]
+    place.go(2)
+    assert await following(lists) == ()
+    assert hours.now_s - since_s >= KEEP_S
+
+
+async def test_who_was_missing_for_a_moment_was_never_gone(place: Place, lists: Lists, hours: Hours) -> None:
+    place.come(1)
+    await following(lists)
+    place.go(1)
+    waiting = asyncio.create_task(following(lists))
+    begun_s = hours.now_s
+    while hours.now_s < begun_s + 3:
+        await asyncio.sleep(0.001)
+    place.come(1, 2)
+    assert numbers(await waiting) == [1, 2]
 
 
 async def test_a_source_that_was_away_for_long_is_heard_again(place: Place, lists: Lists) -> None:

@@ -228,9 +228,20 @@ async def test_an_expired_watch_is_told_by_an_event_and_lists_anew(api: Kubernet
         waiting = asyncio.create_task(lists.names())
         api.end_watches()
         api.forget_history()
-        api.remove(2)
-        assert await waiting == []
+        api.put(3)
+        assert await waiting == ["vllm-2", "vllm-3"]
     assert len([query for query in api.requests if "watch" not in query]) == 2
+
+
+async def test_the_last_pod_that_ended_as_it_should_is_believed_to_be_gone(api: KubernetesApi, tmp_path: Path) -> None:
+    api.put(1)
+    async with Following(discovery(api, tmp_path)) as lists:
+        assert await lists.names() == ["vllm-1"]
+        api.put(1, conditions=TERMINATING)
+        assert await lists.names() == ["vllm-1"]
+        api.remove(1)
+        assert await lists.names() == []
+    assert len([query for query in api.requests if "watch" not in query]) == 1
 
 
 async def test_a_token_is_read_anew_and_told_to_nobody_else(
