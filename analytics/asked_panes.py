@@ -8,21 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from analytics.asked import ROW_BYTES, Asked, AskedRows
+from analytics.asked import Asked, AskedRows, row_bytes
 from analytics.records import Record, Section, pack, path, unpack
 from analytics.running_entropy import Integers
 
-AskedDimension = Literal["query", "template", "adapter"]
-ASKED_DIMENSIONS: tuple[AskedDimension, ...] = ("query", "template", "adapter")
+AskedDimension = Literal["query", "template", "adapter", "prefix_family"]
+ASKED_DIMENSIONS: tuple[AskedDimension, ...] = ("query", "template", "adapter", "prefix_family")
 
 _NAMED: tuple[AskedDimension, ...] = ("template", "adapter")
 """Those of which a request may have no key."""
 
 _ROW = np.dtype([("at_ms", ">i8"), ("identity", ">i8"), ("user", ">i8"), ("query", "V16")])
+_LEAD = np.dtype([("first", "<i8"), ("second", "<i8")])
+Rows = NDArray[np.void]
 _HALVES = np.dtype([("rest", "V24"), ("high", ">i8"), ("low", ">i8")])
 ODD = np.int64(0x1E3779B97F4A7C15)
 """Numbers times this differ in their upper bits, hashes in all: two of either kind are told apart by one word."""
@@ -40,7 +44,7 @@ class Column:
     """A pane's requests that have a key in some dimension.
 
     Attributes:
-        keys: the distinct ones: 16 bytes of a query, or a name in UTF-8.
+        keys: the distinct ones: 16 bytes of a query or of a family's hash, or a name in UTF-8.
         which: of each request, the place of its key in `keys`.
         users: a 64-bit hash each; whoever has no name is a user of his own.
         at_ms: event times.
@@ -52,6 +56,21 @@ class Column:
     users: Integers
     at_ms: Integers
     anonymous: int
+
+
+@dataclass(frozen=True)
+class Led:
+    """A pane's requests that tell their segments.
+
+    Attributes:
+        rows: of `_ROW`.
+        hashes: 16 bytes each, a row a request, a column a segment; zeros where it has no more.
+        marks: the same as numbers; 0 where it has no more.
+    """
+
+    rows: Rows
+    hashes: Rows
+    marks: Integers
 
 
 class AskedPanes:
@@ -118,25 +137,35 @@ class AskedPanes:
         return sorted({group.pool for group in self._groups(panes)})
 
     def column(self, dimension: AskedDimension, pane: int) -> Column:
-        """A pane in columns."""
+        """A pane in columns; those of families are found in `led`."""
         groups = [group for group in self._groups((pane,)) if dimension == "query" or _name(group, dimension)]
-        joined = b"".join(group.rows for group in groups)
-        rows = np.frombuffer(joined, dtype=_ROW)
-        known = rows["user"].astype(np.int64)
-        users = np.where(known == 0, rows["identity"], known).astype(np.int64)
+        groups.sort(key=lambda group: group.leads)
+        rows = _rows(groups)
         if dimension == "query":
-            halves = np.frombuffer(joined, dtype=_HALVES)
+            halves = rows.view(_HALVES)
             with np.errstate(over="ignore"):
                 mixed = halves["high"].astype(np.int64) * ODD + halves["low"].astype(np.int64)
             _, first, which = np.unique(mixed, return_index=True, return_inverse=True)
-            keys: list[bytes] = rows["query"][first].tolist()
-        else:
-            names = sorted({_name(group, dimension) for group in groups})
-            counts = [len(group.rows) // ROW_BYTES for group in groups]
-            which = np.repeat([names.index(_name(group, dimension)) for group in groups], counts)
-            keys = [name.encode() for name in names]
-        at_ms = rows["at_ms"].astype(np.int64)
-        return Column(keys, which.astype(np.int64), users, at_ms, int((known == 0).sum()))
+            return column_of(rows, rows["query"][first].tolist(), which)
+        names = sorted({_name(group, dimension) for group in groups})
+        counts = [_count(group) for group in groups]
+        which = np.repeat(np.array([names.index(_name(group, dimension)) for group in groups], dtype=np.int64), counts)
+        return column_of(rows, [name.encode() for name in names], which)
+
+    def led(self, pane: int) -> Led:
+        """A pane's requests that tell their segments."""
+        groups = [group for group in self._groups((pane,)) if group.leads]
+        most = max((group.leads for group in groups), default=0)
+        kinds = sorted({group.leads for group in groups})
+        rows = np.zeros(sum(map(_count, groups)), dtype=_led(most))
+        begin = 0
+        for leads in kinds:
+            own = _told(groups, leads)
+            part = rows[begin : begin + len(own)]
+            part["row"], part["leads"][:, :leads] = own["row"], own["leads"]
+            begin += len(own)
+        hashes = rows["leads"]
+        return Led(rows["row"], hashes.view("V16"), _marks(hashes))
 
     def forget(self, before: int) -> None:
         """Drops the panes before this one."""
@@ -162,8 +191,51 @@ class AskedPanes:
         return [group for pane in panes for asked in self._held[pane].values() for group in asked.groups]
 
 
+def column_of(rows: Rows, keys: Sequence[bytes], which: Integers) -> Column:
+    """Requests in columns.
+
+    Args:
+        keys, which: as in `Column`.
+    """
+    known = rows["user"].astype(np.int64)
+    users = np.where(known == 0, rows["identity"], known).astype(np.int64)
+    at_ms = rows["at_ms"].astype(np.int64)
+    return Column(keys, which.astype(np.int64), users, at_ms, int((known == 0).sum()))
+
+
+def marks_of(hashes: Sequence[bytes]) -> Integers:
+    """Hashes as `Led.marks` has them."""
+    return _marks(np.frombuffer(b"".join(hashes), dtype=_LEAD))
+
+
+def _marks(hashes: Rows) -> Integers:
+    with np.errstate(over="ignore"):
+        found: Integers = hashes["first"] * ODD + hashes["second"]
+    return found
+
+
+def _rows(groups: Sequence[AskedRows]) -> Rows:
+    """Of groups in the order of their leads."""
+    parts = [_told(groups, leads)["row"] for leads in sorted({group.leads for group in groups})]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=_ROW)
+
+
+def _told(groups: Iterable[AskedRows], leads: int) -> Rows:
+    """The rows of the groups with so many leads, as they were told."""
+    return np.frombuffer(b"".join(group.rows for group in groups if group.leads == leads), dtype=_led(leads))
+
+
+@cache
+def _led(leads: int) -> np.dtype[np.void]:
+    return np.dtype([("row", _ROW), ("leads", _LEAD, (leads,))])
+
+
 def _requests(asked: Asked) -> int:
-    return sum(len(group.rows) for group in asked.groups) // ROW_BYTES
+    return sum(map(_count, asked.groups))
+
+
+def _count(group: AskedRows) -> int:
+    return len(group.rows) // row_bytes(group.leads)
 
 
 def _name(group: AskedRows, dimension: AskedDimension) -> str:

@@ -31,6 +31,9 @@ class CrowdConfig:
         displaced: a rest that lost so much of what was gained was displaced: the total did not jump.
         variation: below this, gaps are a machine's.
         regular_share: part of a group's requests from machines that makes it one.
+        trunk_share: part of the requests from which on a leading segment is in the trunk, below which families begin.
+        trunk_kept: part below which it is no more.
+        family_z: what `z` is for families of one hashed bin; where none of them rose, nobody looks who asked.
         repeats: requests of one user for a group, a pane, above which he is a machine and no part of a crowd; and
             requests a user from which a rise of requests alone is a crawler's.
     """
@@ -57,6 +60,9 @@ class CrowdConfig:
     variation: float = 0.3
     regular_share: float = 0.5
     repeats: float = 3.0
+    trunk_share: float = 0.5
+    trunk_kept: float = 0.4
+    family_z: float = 4.0
 
     @property
     def quiet_events(self) -> int:

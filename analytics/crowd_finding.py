@@ -107,8 +107,9 @@ class Finding:
         )
 
     def names(self, dimension: Dimension) -> tuple[str, ...]:
-        """The group's keys as they are published: those of dimension query in hex."""
-        return tuple(key.hex() if dimension == "query" else key.decode() for key, _ in self.keys)
+        """The group's keys as they are published: hashes in hex."""
+        hashed = dimension in ("query", "prefix_family")
+        return tuple(key.hex() if hashed else key.decode() for key, _ in self.keys)
 
     def insight(self, scope: str, dimension: Dimension, dropped: int = 0) -> Focus:
         """The finding as it is published.

@@ -30,7 +30,7 @@ _MAD_TO_DEVIATION = 1.4826
 
 
 class BaselineRecord(Record, frozen=True, array_like=True):
-    """A scope's last slides: excess shares, entropies, and the CUSUM."""
+    """A scope's last slides: excess shares, entropies of those with a window, and the CUSUM."""
 
     shares: tuple[float, ...] = ()
     entropies: tuple[float, ...] = ()
@@ -60,7 +60,7 @@ class CrowdRule:
         self.config = config
         self._name = name
         self._store = store
-        self._baseline = BaselineRecord(1)
+        self._baseline = self._written = BaselineRecord(1)
 
     def judge(self, window: CrowdWindow) -> Finding | None:
         """Judges a window that has just slid.
@@ -83,15 +83,20 @@ class CrowdRule:
         self._remember(share, window.sums.corrected_bits)
         return finding
 
+    def pass_by(self) -> None:
+        """A slide at which nothing can have risen, so that there is no window to judge."""
+        self._deviate(0.0)
+        self._remember(0.0)
+
     def forget(self) -> None:
         """Nothing was asked for lately: the next slide is the first one."""
         if self._baseline != BaselineRecord(1):
-            self._baseline = BaselineRecord(1)
+            self._baseline = self._written = BaselineRecord(1)
             self._store.remove(self._name)
 
     def restore(self, blob: bytes) -> None:
         """Takes its record back."""
-        self._baseline = unpack(blob, BaselineRecord)
+        self._baseline = self._written = unpack(blob, BaselineRecord)
 
     def _rise(self, window: CrowdWindow, span: Span, raw: bool = False) -> _Rise | None:
         """The keys that rose in a span, by requests or by askers; None where nothing can be said or did."""
@@ -171,11 +176,13 @@ class CrowdRule:
         self._baseline = BaselineRecord(1, held.shares, held.entropies, alarm)
         return deviation
 
-    def _remember(self, share: float, entropy_bits: float) -> None:
+    def _remember(self, share: float, *entropies: float) -> None:
         held, kept = self._baseline, self.config.history
-        entropies = (*held.entropies, entropy_bits)[-kept:]
-        self._baseline = BaselineRecord(1, (*held.shares, share)[-kept:], entropies, held.alarm)
-        self._store.put(self._name, pack(self._baseline))
+        bits = (*held.entropies, *entropies)[-kept:]
+        self._baseline = BaselineRecord(1, (*held.shares, share)[-kept:], bits, held.alarm)
+        if self._baseline != self._written:
+            self._written = self._baseline
+            self._store.put(self._name, pack(self._baseline))
 
     def _judged(self, window: CrowdWindow, rise: _Rise, deviation: float, crowd: bool) -> Finding | None:
         config, span = self.config, rise.span

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from analytics import shard_log
-from analytics.asked import ROW, PendingAsked
+from analytics.asked import Asking, PendingAsked
 from analytics.deltas import PendingChains
 from analytics.demand_config import DemandConfig
 from analytics.envelopes import EmbedRequest, Tag, seal
@@ -70,7 +70,7 @@ class _Known:
     template: bytes
     adapter: bytes
     sight: ScopeSight
-    asked: list[bytes]
+    asked: Asking
 
 
 class Demand:
@@ -96,7 +96,7 @@ class Demand:
         self._retained = RetainedPanes(config.times, config.caps, self._sights)
         self._blobs: set[int] = set()
         self._chains = PendingChains(config.max_delta_bytes)
-        self._asked = PendingAsked()
+        self._asked = PendingAsked(config.family_leads)
         self._known: dict[bytes, _Known] = {}
         self._known_bytes = 0
         self._next_timer_ms: int | None = None
@@ -157,7 +157,7 @@ class Demand:
         self._retained.count(
             pane, phase, identity, known.place, known.sight, query, known.template, known.adapter, weight, user
         )
-        known.asked.append(fact[ROW])
+        known.asked.add(fact, segments)
         chain_kept = not segments or self._chains.add(known.place, fact[HEAD.size : kept], names_bytes, weight, at_ms)
         out: list[bytes] = []
         scope = known.place[0]
@@ -271,7 +271,7 @@ class Demand:
             self._unlearn()
         told = unpack_names(names)
         sight = self._sights.scope(told.scope)
-        asked = self._asked.rows((told.scope, told.pool, told.template, told.adapter))
+        asked = self._asked.asking((told.scope, told.pool, told.template, told.adapter), HEAD.size + len(names))
         known = _Known((told.scope, told.pool), told.template.encode(), told.adapter.encode(), sight, asked)
         self._known[names] = known
         self._known_bytes += _NAMES_BYTES + len(names)
@@ -400,7 +400,7 @@ class Demand:
             return pane
         self._counters["counted"] += 1
         self._tell(sight, chain_kept)
-        known.asked.append(fact[ROW])
+        known.asked.add(fact, segments)
         if segments and chain_kept:
             self._chains.add(known.place, fact[HEAD.size : kept], names_bytes, weight, at_ms)
         elif segments:

@@ -25,6 +25,7 @@ class DemandConfig:
         top: heaviest keys that are published.
         max_delta_bytes: distinct chains kept between two slides, in bytes of facts.
         max_asked: requests of one scope, pane and slide that the focus rule hears of.
+        family_leads: of how many leading segments of each it hears; 0 where prefix families are not looked at.
         rewards: bounds of the join of rewards and answers.
     """
 
@@ -37,6 +38,7 @@ class DemandConfig:
     top: int = 50
     max_delta_bytes: int = 4 << 20
     max_asked: int = 20_000
+    family_leads: int = 0
     caps: PaneCaps = field(default_factory=PaneCaps)
     second_sight: SecondSightConfig = field(default_factory=SecondSightConfig)
     rewards: RewardConfig = field(default_factory=RewardConfig)
@@ -44,6 +46,8 @@ class DemandConfig:
     def __post_init__(self) -> None:
         if self.pane_ms < 1 or self.slots < 1:
             raise BrokenConfiguration("demand: pane_ms and slots must be at least 1")
+        if self.family_leads < 0:
+            raise BrokenConfiguration("demand: family_leads must be at least 0")
         if not 0 <= self.close_after_ms <= self.window_ms + self.lateness_ms:
             raise BrokenConfiguration("demand: close_after_ms must lie between 0 and window_ms + lateness_ms")
 

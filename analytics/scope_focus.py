@@ -2,9 +2,9 @@
 
 Requests come from the demand shards, a message a shard and slide, and are kept for the length of the window. Windows
 are derived from them. Most scopes are quiet: they have no windows and no slides, only what they were asked for. A
-dimension in which everything has the same name has none either.
+dimension in which everything has the same name has none either, nor have prefix families of which none can have risen.
 
-Everything is in the store before a call returns. Sections: b baselines, e requests, t where it stands.
+Everything is in the store before a call returns. Sections: b baselines, e requests, p the trunk, t where it stands.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from analytics.asked import Asked
+from analytics.asked_families import AskedFamilies
 from analytics.asked_panes import ASKED_DIMENSIONS, AskedDimension, AskedPanes
 from analytics.crowd_config import CrowdConfig
 from analytics.crowd_finding import Finding
@@ -61,11 +62,14 @@ class ScopeFocus:
         self._store = store
         self._stand = StandRecord(1)
         self._asked = AskedPanes(config.crowd.max_pane_events, Section(store, "e"))
+        self._families = AskedFamilies(config.crowd, self._asked, Section(store, "p"))
         self._rules = {name: CrowdRule(config.crowd, name, Section(store, "b")) for name in ASKED_DIMENSIONS}
         self._windows: dict[AskedDimension, CrowdWindow] = {}
         for key, blob in store.items():
             if key[0] == "e":
                 self._asked.restore(blob)
+            elif key[0] == "p":
+                self._families.restore(blob)
             elif key[0] == "b":
                 self._rules[key[1:]].restore(blob)  # type: ignore[index]  # the names that were written
             else:
@@ -138,7 +142,7 @@ class ScopeFocus:
     def _judge(self, inside: list[int], last: int) -> list[tuple[AskedDimension, Finding]]:
         found = []
         for dimension in ASKED_DIMENSIONS:
-            if not self._asked.several(dimension, inside):
+            if not self._has_window(dimension, inside, last):
                 self._windows.pop(dimension, None)
                 continue
             window = self._windows.get(dimension)
@@ -150,11 +154,27 @@ class ScopeFocus:
                 if window.version(pane) != version:
                     if window.version(pane):
                         window.leave(pane)
-                    window.enter(pane, version, self._asked.column(dimension, pane))
+                    families = dimension == "prefix_family"
+                    column = self._families.column(pane) if families else self._asked.column(dimension, pane)
+                    window.enter(pane, version, column)
             finding = self._rules[dimension].judge(window)
             if finding is not None:
                 found.append((dimension, finding))
         return found
+
+    def _has_window(self, dimension: AskedDimension, inside: list[int], last: int) -> bool:
+        """Whether requests have several keys, and of families whether one can have risen."""
+        if dimension != "prefix_family":
+            return self._asked.several(dimension, inside)
+        trunk = self._families.trunk
+        if not self._families.slide(inside):
+            return False
+        if self._families.trunk != trunk:
+            self._windows.pop(dimension, None)
+        if self._families.rise(self._stand.first, last):
+            return True
+        self._rules[dimension].pass_by()
+        return False
 
     def _end_ms(self, pane: int) -> int:
         return (pane + 1) * self._config.crowd.pane_ms
@@ -163,6 +183,7 @@ class ScopeFocus:
         """Nothing is left: stands where a new one would."""
         for rule in self._rules.values():
             rule.forget()
+        self._families.forget()
         self._windows.clear()
         self._stand = StandRecord(1)
         self._store.remove("t")

@@ -314,7 +314,12 @@ window = Subject(
 def asked(strange: bool) -> Make:
     def make(chance: random.Random, at_ms: int, number: int) -> Callable[[Life], Any]:
         who = [(number, number)] if strange else [(chance.randrange(4), chance.randrange(6)) for _ in range(3)]
-        rows = [asking.Event(at_ms, *each, chance.choice(["", "t"]), "", 10 * number + n) for n, each in enumerate(who)]
+        rows = [
+            asking.Event(
+                at_ms, *each, chance.choice(["", "t"]), "", 10 * number + n, chance.choice([(), (1, 2), (1, 3)])
+            )
+            for n, each in enumerate(who)
+        ]
         (message,) = asking.told(rows, PANE_MS)
         return lambda life: life.object.on_asked(message)
 

@@ -6,19 +6,24 @@ import random
 
 import numpy as np
 
-from analytics.asked import ROW, ROW_BYTES, Asked, PendingAsked
+from analytics.asked import ROW_BYTES, Asked, PendingAsked, row_bytes
 from analytics.asked_panes import AskedPanes
 from analytics.facts import HEAD, unpack_names
 from analytics.records import Section
 from analytics.stores import MemoryMapStore
-from tests.analytics.shard_script import START_MS, query, request
+from tests.analytics.shard_script import CHAINS, START_MS, query, request
 
 
-def pending(facts: list[bytes]) -> PendingAsked:
-    found = PendingAsked()
+def tell(found: PendingAsked, fact: bytes) -> None:
+    size, segments = HEAD.unpack_from(fact)[8:10]
+    names = unpack_names(fact[HEAD.size : HEAD.size + size])
+    found.asking((names.scope, names.pool, names.template, names.adapter), HEAD.size + size).add(fact, segments)
+
+
+def pending(facts: list[bytes], leads: int = 0) -> PendingAsked:
+    found = PendingAsked(leads)
     for fact in facts:
-        names = unpack_names(fact[HEAD.size : HEAD.size + HEAD.unpack_from(fact)[8]])
-        found.rows((names.scope, names.pool, names.template, names.adapter)).append(fact[ROW])
+        tell(found, fact)
     return found
 
 
@@ -75,12 +80,38 @@ def rows(asked: Asked) -> list[bytes]:
     return sorted(own[at : at + ROW_BYTES] for own in joined for at in range(0, len(own), ROW_BYTES))
 
 
+def test_requests_tell_the_hashes_of_their_leading_segments() -> None:
+    facts = [request(START_MS + at, at + 1, segments=CHAINS[at]) for at in range(5)]
+    (asked,) = drained(pending(facts, leads=2), wanted="a")
+    assert [(group.leads, len(group.rows) // row_bytes(group.leads)) for group in asked.groups] == [(0, 1), (2, 4)]
+    panes = AskedPanes(1_000, Section(MemoryMapStore(), "e"))
+    panes.add(asked)
+    led = panes.led(asked.pane)
+    told = {at - START_MS: bytes(each) for at, each in zip(led.rows["at_ms"].tolist(), led.hashes, strict=True)}
+    for at, chain in enumerate(CHAINS[1:], 1):
+        assert told[at] == b"".join(bytes.fromhex(segment.hash) for segment in chain[:2]).ljust(32, b"\0")
+    assert (led.marks == 0).sum() == 1, "only the second segment of the shortest prompt is not there"
+    # Queries are read from both kinds of rows.
+    assert sorted(panes.column("query", asked.pane).at_ms.tolist()) == [START_MS + at for at in range(5)]
+
+
+def test_shards_may_tell_of_different_numbers_of_segments() -> None:
+    panes = AskedPanes(1_000, Section(MemoryMapStore(), "e"))
+    for leads in (3, 0, 1):
+        for asked in drained(pending([request(START_MS, 1 + leads, segments=CHAINS[3])], leads), wanted="a"):
+            panes.add(asked)
+    led = panes.led(asked.pane)
+    assert (led.marks != 0).sum(axis=1).tolist() == [1, 3]
+    assert led.hashes[0, 0] == led.hashes[1, 0]
+    assert len(panes.column("query", asked.pane).users) == 3
+
+
 def test_a_list_is_the_same_until_nobody_holds_it() -> None:
     held = pending(facts())
-    mine = held.rows(("a", "p", "t", ""))
+    mine = held.asking(("a", "p", "t", ""), 0)
     drained(held)
-    assert held.rows(("a", "p", "t", "")) is mine
-    mine.append(facts()[0][ROW])
+    assert held.asking(("a", "p", "t", ""), 0).bare is mine.bare
+    mine.add(facts()[0], 0)
     held.forget()
-    assert held.rows(("a", "p", "t", "")) is mine
+    assert held.asking(("a", "p", "t", ""), 0).bare is mine.bare
     assert len(drained(held)) == 1

@@ -28,6 +28,7 @@ TIGHT = DemandConfig(
     caps=PaneCaps(keys=6, users_per_key=2, places=1),
     second_sight=SecondSightConfig(shards=50, time_scale=1_000.0, max_asked=5),
     rewards=RewardConfig(wait_ms=2_500, memory_ms=6_000, max_entries=8),
+    family_leads=2,
 )
 """So small that every cap and every bucket is hit."""
 

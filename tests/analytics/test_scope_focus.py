@@ -28,6 +28,7 @@ SMALL = FocusConfig(
         z=0.5,
         bar=0.5,
         history=4,
+        family_z=0.5,
     ),
     redis_pool="redis:main",
 )
@@ -40,8 +41,10 @@ event = st.tuples(
     st.integers(0, 5),
     st.sampled_from(["", "t", "u"]),
     st.sampled_from(["", "x", "y"]),
+    st.just(0),
+    st.sampled_from([(), (1, 2, 3), (1, 2, 4), (1, 2, 5), (1, 6, 0), (1, 0, 0), (7, 8, 9), (7, 2)]),
 )
-"""Pane from the present one on, time in the pane, query, user, template, adapter."""
+"""Pane from the present one on, time in the pane, query, user, template, adapter, identity, leads."""
 
 scripts = st.lists(
     st.tuples(st.lists(event, min_size=0, max_size=14), st.sampled_from([0, 1, 1, 1, 2, 9])), min_size=1, max_size=12
@@ -79,20 +82,29 @@ def test_one_life_and_many_say_the_same(script: list[tuple[list[tuple[int, ...]]
     assert not store.records, "what left the window leaves nothing behind"
 
 
-def gather(**names: str) -> list[Event]:
-    """Steady requests of many users under two templates and adapters, then many for one query under these names."""
+def gather(family: int = 0, **names: str) -> list[Event]:
+    """Steady requests of many users under two templates and adapters, then many for one query under these names.
+
+    Args:
+        family: if they gather on one, where each of them asks something else.
+    """
     chance, rows = random.Random(1), []
     for at_ms in range(0, 20_000, 25):
         template, adapter = chance.choice((("t", "x"), ("u", "y")))
-        rows.append(Event(at_ms, chance.randrange(40), 1 + chance.randrange(500), template, adapter))
+        leads = (1, 2, 10 + chance.randrange(5), 0)
+        rows.append(Event(at_ms, chance.randrange(40), 1 + chance.randrange(500), template, adapter, 0, leads))
     for at_ms in range(15_000, 18_000, 60):
-        rows.append(Event(at_ms + chance.randrange(60), 99, 1_000 + chance.randrange(9_000), **names))
+        query, leads = 99, (1, 2, 10 + chance.randrange(5), 0)
+        if family:
+            query, leads = at_ms, (1, 2, family, at_ms)
+        user = 1_000 + chance.randrange(9_000)
+        rows.append(Event(at_ms + chance.randrange(60), query, user, **names, leads=leads))
     return numbered(rows)
 
 
-def heard(events: list[Event]) -> list[bytes]:
-    config = FocusConfig(CrowdConfig(pane_ms=PANE_MS), redis_pool="redis:main")
-    focus, out = ScopeFocus(config, MemoryMapStore()), list[bytes]()
+def heard(events: list[Event], crowd: CrowdConfig | None = None, store: MemoryMapStore | None = None) -> list[bytes]:
+    config = FocusConfig(crowd or CrowdConfig(pane_ms=PANE_MS), redis_pool="redis:main")
+    focus, out = ScopeFocus(config, store or MemoryMapStore()), list[bytes]()
     for asked in told(events, PANE_MS):
         while focus.next_timer_ms is not None and focus.next_timer_ms < asked.at_ms:
             out += focus.on_timer(focus.next_timer_ms)
@@ -124,6 +136,30 @@ def test_each_dimension_has_its_crowds_and_the_planners_of_its_pools_hear(
     assert keys[other] == ("gpu", (names[other],))
     assert found[0][1].evidence["users"] >= 30
     assert found[0][1].until_ms == found[0][1].at_ms + 6 * PANE_MS
+
+
+def test_a_crowd_on_a_family_is_named_by_what_comes_behind_the_trunk() -> None:
+    out = heard(gather(family=77, template="t", adapter="x"), store=(store := MemoryMapStore()))
+    found = [open_as(each, Focused) for each in out if tag_of(each) == Tag.FOCUSED]
+    assert {(focused.dimension, focused.keys) for focused in found} == {("prefix_family", (key(77).hex(),))}
+    assert {key_of(each) for each in out if tag_of(each) == Tag.FOCUSED} == {"gpu"}
+    assert found[0].at_ms == 17_000
+    assert found[0].evidence["users"] >= 30
+    insights = [decode(body_of(each), Focus) for each in out if tag_of(each) == Tag.INSIGHT]
+    assert {rate.key for insight in insights for rate in insight.keys} == {key(77).hex()}
+    assert not store.records
+
+
+def test_bins_that_did_not_rise_hide_no_crowd() -> None:
+    looked_at = CrowdConfig(pane_ms=PANE_MS, family_z=-1e9)
+    for family in (0, 77):
+        events = gather(family=family, template="t", adapter="x")
+        told_by = [
+            [open_as(each, Focused) for each in heard(events, crowd) if tag_of(each) == Tag.FOCUSED]
+            for crowd in (None, looked_at)
+        ]
+        assert told_by[0] == told_by[1]
+        assert any(focused.dimension == "prefix_family" for focused in told_by[0]) == bool(family)
 
 
 def test_a_scope_in_which_all_has_one_name_has_no_window_for_it() -> None:
