@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,12 +25,16 @@ def python_files(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
-def imported(file: Path) -> Iterator[tuple[int, str]]:
+@cache
+def imported(file: Path) -> tuple[tuple[int, str], ...]:
+    """Lines and top packages of a file's imports; read once for all tests."""
+    found: list[tuple[int, str]] = []
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name.split(".")[0]) for alias in node.names)
+            found += ((node.lineno, alias.name.split(".")[0]) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            yield node.lineno, node.module.split(".")[0]
+            found.append((node.lineno, node.module.split(".")[0]))
+    return tuple(found)
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
