@@ -20,6 +20,8 @@ ROW = slice(4, 4 + ROW_BYTES)
 """A fact's row: of `facts.HEAD`, what follows shard, kind and flags."""
 LEAD_BYTES = 16
 """Of a segment's hash."""
+MAX_LEADS = 8
+"""Leading segments that a request may tell of."""
 
 _TIME_BYTES = 8
 

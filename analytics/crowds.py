@@ -1,7 +1,7 @@
 """What a planner knows of crowds (D2): the spec rules over its minutes, and what the tuned rule tells it.
 
-Either way the keys of a focus are remembered while it lasts: its queries and adapters are raised, and what is warmed
-for its keys anyhow says so. Of the spec rules' templates nothing is remembered.
+Either way the keys of a focus are remembered while it lasts: its queries, adapters and families of prefixes are raised,
+and what is warmed for its keys anyhow says so. Of the spec rules' templates nothing is remembered.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from msgspec import field, structs
 
+from analytics.asked import LEAD_BYTES, MAX_LEADS
 from analytics.commands import Draft
 from analytics.envelopes import Tag, seal
 from analytics.focus import entropy_only, focus_keys, hottest, mean, mean_difference, should_preheat
@@ -22,6 +23,7 @@ from schemas import Embedding, Focus, KeyRate, Response, encode
 from schemas.insights import Dimension
 
 TRIGGER_FOCUS = "focus"
+FAMILY: Dimension = "prefix_family"
 
 FOCUS_MINUTES = 2
 """How many minutes a focus of the spec rules raises its keys: until the next minute has been judged, and one more."""
@@ -94,14 +96,12 @@ class CrowdWatch:
             evidence = {f"focus_{name}": value for name, value in focused.evidence.items()}
             self._set(FocusRecord(1, focused.scope, focused.dimension, focused.until_ms, focused.keys, evidence))
 
-    def focus(self, at_ms: int) -> dict[str, frozenset[str]]:
-        """The queries of each scope's focus at a time; forgets every focus that is over."""
+    def focus(self, at_ms: int, dimension: Dimension = "query") -> dict[str, frozenset[str]]:
+        """The keys of each scope's focus in a dimension at a time; forgets every focus that is over."""
         for place in [place for place, record in self._focus.items() if record.until_ms <= at_ms]:
             del self._focus[place]
             self._store.remove(path(*place))
-        return {
-            scope: frozenset(record.keys) for (scope, dimension), record in self._focus.items() if dimension == "query"
-        }
+        return {scope: frozenset(record.keys) for (scope, kind), record in self._focus.items() if kind == dimension}
 
     def on(self, scope: str, dimension: str, keys: tuple[str, ...], at_ms: int) -> Mapping[str, float] | None:
         """The numbers behind a crowd on any of these keys at a time; None where none has gathered."""
@@ -110,12 +110,21 @@ class CrowdWatch:
             return None
         return record.evidence
 
-    def told(self, draft: Draft, at_ms: int) -> Draft:
-        """A draft that says so, with the numbers of the rule, where a crowd has gathered on what it is for."""
-        for dimension, key in _keys(draft) if self._focus else ():
-            numbers = self.on(draft.scope, dimension, (key,), at_ms)
-            if numbers is not None:
-                return structs.replace(draft, trigger=TRIGGER_FOCUS, evidence={**draft.evidence, **numbers})
+    def told(self, draft: Draft, at_ms: int, policy: PolicyBook) -> Draft:
+        """A draft that says so, with the numbers of the rule, where a crowd has gathered on what it is for.
+
+        That of a family has been raised: it is asked for so many times as likely.
+        """
+        for dimension, keys in _keys(draft) if self._focus else ():
+            numbers = self.on(draft.scope, dimension, keys, at_ms)
+            if numbers is None:
+                continue
+            worth, evidence = draft.worth, {**draft.evidence, **numbers}
+            if dimension == FAMILY:
+                boost = policy.focus(draft.scope).boost
+                worth = structs.replace(worth, p_asked=min(1.0, worth.p_asked * boost))
+                evidence["boost"] = boost
+            return structs.replace(draft, trigger=TRIGGER_FOCUS, worth=worth, evidence=evidence)
         return draft
 
     def restore(self, blob: bytes) -> None:
@@ -162,9 +171,17 @@ class CrowdWatch:
         )
 
 
-def _keys(draft: Draft) -> tuple[tuple[str, str], ...]:
+def _keys(draft: Draft) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Dimensions and keys under which requests asked for what is warmed."""
     if isinstance(draft.source, tuple):
-        _, root = draft.source
-        return ("template", root.template_sha), ("adapter", root.adapter)
-    return (("query", draft.source.query_sha256),) if isinstance(draft.source, Embedding | Response) else ()
+        candidate, root = draft.source
+        families = leading(candidate.hashes)
+        return (FAMILY, families), ("template", (root.template_sha,)), ("adapter", (root.adapter,))
+    return (("query", (draft.source.query_sha256,)),) if isinstance(draft.source, Embedding | Response) else ()
+
+
+def leading(hashes: bytes) -> tuple[str, ...]:
+    """The segments of a path of which one may be its family, in hex."""
+    return tuple(
+        [hashes[at : at + LEAD_BYTES].hex() for at in range(0, min(len(hashes), MAX_LEADS * LEAD_BYTES), LEAD_BYTES)]
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from analytics.asked import MAX_LEADS
 from analytics.panes import PaneCaps
 from analytics.rewards import RewardConfig
 from analytics.second_sight import SecondSightConfig
@@ -46,8 +47,8 @@ class DemandConfig:
     def __post_init__(self) -> None:
         if self.pane_ms < 1 or self.slots < 1:
             raise BrokenConfiguration("demand: pane_ms and slots must be at least 1")
-        if self.family_leads < 0:
-            raise BrokenConfiguration("demand: family_leads must be at least 0")
+        if not 0 <= self.family_leads <= MAX_LEADS:
+            raise BrokenConfiguration(f"demand: family_leads must lie between 0 and {MAX_LEADS}")
         if not 0 <= self.close_after_ms <= self.window_ms + self.lateness_ms:
             raise BrokenConfiguration("demand: close_after_ms must lie between 0 and window_ms + lateness_ms")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from analytics.adapter_planning import AdapterPlanner
 from analytics.choosing import LeftOut, choose
 from analytics.commands import Allowance, Draft, priority_by_worth, priority_of
+from analytics.crowds import FAMILY
 from analytics.envelopes import Fading, Partial, Tag, body_of, open_as, seal, tag_of
 from analytics.pattern_planning import PatternPlanner
 from analytics.plan_config import PlanConfig
@@ -206,6 +207,8 @@ class EnginePlanner(Planner):
         at_ms, ready, policy = tick.at_ms, tick.ready, tick.policy
         if ready.names:
             self._prefixes.expect(self._fleet.stay_ms(ready.names, at_ms))
+        crowds = self._crowds.focus(at_ms, FAMILY)
+        self._prefixes.raise_families({scope: (keys, policy.focus(scope).boost) for scope, keys in crowds.items()})
         ranking = self._prefixes.review(at_ms, ready, policy, self._solvent(tick), self._ended)
         out: list[bytes] = []
         own: dict[str, float] = {}

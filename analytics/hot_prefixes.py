@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
+from analytics.crowds import leading
 from analytics.envelopes import Candidates, Root
 from analytics.memory import TargetMemory
 from analytics.prefix_look import UNKNOWN_MS, Columns, Hot
@@ -11,6 +14,9 @@ from analytics.prefix_nodes import HASH_BYTES
 from schemas.canonical import prefix_key
 
 _NONE: Mapping[str, Hot] = {}
+Raised = tuple[frozenset[str], float]
+"""Families of prefixes, by hash, and by which factor they are asked for more likely."""
+NOT_RAISED: Raised = (frozenset(), 1.0)
 
 
 class HotPrefixes:
@@ -26,6 +32,7 @@ class HotPrefixes:
         self._columns: dict[str, Columns] = {}
         self._roots: dict[str, frozenset[Root]] = {}
         self._at_ms: dict[str, int] = {}
+        self._raised: Mapping[str, Raised] = {}
         self.version = 0
         """Grows when a scope comes or goes."""
 
@@ -82,9 +89,22 @@ class HotPrefixes:
         columns = Columns.of(hot)
         self._keep_notes(found.scope, columns)
         self._hot[found.scope] = hot
-        self._columns[found.scope] = columns
+        self._columns[found.scope] = self._likely(found.scope, columns, hot) if self._raised else columns
         self._roots[found.scope] = frozenset([each.root for each in hot.values()])
         self._at_ms[found.scope] = found.at_ms
+
+    def raise_families(self, raised: Mapping[str, Raised]) -> list[str]:
+        """From now on what goes through these families of these scopes is asked for so many times as likely.
+
+        Returns:
+            scopes of which that is news.
+        """
+        before, self._raised = self._raised, raised
+        changed = [scope for scope in before.keys() | raised.keys() if before.get(scope) != raised.get(scope)]
+        for scope in changed:
+            if scope in self._hot:
+                self._columns[scope] = self._likely(scope, self._columns[scope], self._hot[scope])
+        return changed
 
     def drop(self, scope: str) -> None:
         """Nothing of a scope is hot any more; harmless when nothing was."""
@@ -107,6 +127,15 @@ class HotPrefixes:
         """What is remembered means something else than before: of no target holds what was noted."""
         for target in self._memory:
             self.changed(target.scope, target.key)
+
+    def _likely(self, scope: str, columns: Columns, hot: Mapping[str, Hot]) -> Columns:
+        """A scope's columns with the chances that its crowds leave, above 1 where that is more than certain."""
+        families, factor = self._raised.get(scope, NOT_RAISED)
+        chances = [each.candidate.p_asked for each in hot.values()]
+        if families:
+            crowded = [not families.isdisjoint(leading(each.candidate.hashes)) for each in hot.values()]
+            chances = [chance * factor if own else chance for chance, own in zip(chances, crowded, strict=True)]
+        return columns._replace(p_asked=np.array(chances, dtype=np.float64))
 
     def _keep_notes(self, scope: str, columns: Columns) -> None:
         """What stays hot keeps its note; of what was not hot nothing was noted."""

@@ -221,15 +221,10 @@ class Planner(PoolState, ABC):
         """The commands of what a tick has chosen, best first."""
         among = len(choice.paid)
         self._clock.issued += among
+        told = [paid._replace(draft=self._crowds.told(paid.draft, tick.at_ms, tick.policy)) for paid in choice.paid]
         return [
-            self._issuer.command(
-                paid._replace(draft=self._crowds.told(paid.draft, tick.at_ms)),
-                tick.at_ms,
-                "tick",
-                self._priority(paid.draft, rank, among),
-                tick.policy,
-            )
-            for rank, paid in enumerate(choice.paid)
+            self._issuer.command(paid, tick.at_ms, "tick", self._priority(paid.draft, rank, among), tick.policy)
+            for rank, paid in enumerate(told)
         ]
 
     def _priority(self, _draft: Draft, rank: int, among: int) -> int:

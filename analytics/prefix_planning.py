@@ -10,7 +10,7 @@ import msgspec
 from analytics.commands import NEVER_MS, NO_ALLOWANCE, Allowance, Draft, Offer
 from analytics.copies import spread
 from analytics.envelopes import Candidates, Root
-from analytics.hot_prefixes import HotPrefixes
+from analytics.hot_prefixes import HotPrefixes, Raised
 from analytics.memory import TargetMemory
 from analytics.plan_config import PlanConfig
 from analytics.policy import PlanPolicy, PolicyBook
@@ -122,6 +122,11 @@ class PrefixPlanner:
         life_ms = self._config.scaled(self._config.candidates_life_ms)
         for scope in self._hot.unconfirmed(at_ms - life_ms):
             self._drop(scope)
+
+    def raise_families(self, raised: Mapping[str, Raised]) -> None:
+        """Crowds have gathered on these families of prefixes, and on no others."""
+        for scope in self._hot.raise_families(raised):
+            self._wake_ms.pop(scope, None)
 
     def review(
         self, at_ms: int, ready: Ready, policy: PolicyBook, solvent_ms: Solvent, ended: Ended | None = None

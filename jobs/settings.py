@@ -184,6 +184,13 @@ class WarmupSettings(Section):
         description="Radius of a cluster in cosine distance by encoder fingerprint; for one that is not named the "
         "calibrated one of the rule, 0.32 where the encoder is not known.",
     )
+    family_leads: int = Field(
+        default=4,
+        ge=0,
+        le=8,
+        description="Of how many leading segments of a prompt the focus rule hears (0 to 8), for crowds on what first"
+        " differs behind what most prompts of a scope share; 0: none on prefixes are looked for.",
+    )
     pattern_scopes: frozenset[str] = Field(
         default=frozenset(),
         description="Scopes whose sessions are looked at for like prompts (words kept as hashes), and whose requests"
@@ -298,6 +305,7 @@ class JobSettings(BaseModel):
             window_ms=self.scaled(self.warmup.window_ms),
             lateness_ms=self.scaled(self.warmup.lateness_ms),
             close_after_ms=self.scaled(self.warmup.pane_ms),
+            family_leads=self.warmup.family_leads,
             second_sight=SecondSightConfig(
                 shards=self.warmup.shards, small=self.scopes.small, time_scale=self.time_scale
             ),

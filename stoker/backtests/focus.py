@@ -27,15 +27,16 @@ from analytics.focus import entropy_only, hottest, should_preheat
 from analytics.scope_focus import FocusConfig, ScopeFocus
 from analytics.stores import MemoryMapStore
 from stoker.backtests.data import data_file
+from stoker.backtests.focus_families import SCENARIOS, generate
 from stoker.backtests.focus_scenarios import (
     BEGINS_MS,
+    FAMILY,
     LENGTH_MS,
-    SCENARIOS,
+    SYSTEM,
     UNDECIDABLE,
     Column,
     Events,
     Scenario,
-    generate,
 )
 from stoker.bench.figures import Figure, Goal, Report, at_most
 from stoker.replay.azure import read_arrivals
@@ -46,13 +47,15 @@ MINUTE_MS = 60_000
 SEEDS = (6, 7, 8)
 """None of them was looked at while the rule was made: those before them and those from 100 on were."""
 
-_ROW = np.dtype([("at_ms", ">i8"), ("identity", ">i8"), ("user", ">i8"), ("high", ">i8"), ("low", ">i8")])
-"""A row of `Asked`; the query's hash in two halves."""
+LEADS = 2
+_HASHES = [(f"{half}{place}", ">i8") for place in range(1 + LEADS) for half in ("high", "low")]
+_ROW = np.dtype([("at_ms", ">i8"), ("identity", ">i8"), ("user", ">i8"), *_HASHES])
+"""A row of `Asked`; the hashes of query, system prompt and document in two halves each."""
 
 
 @dataclass(frozen=True)
 class Trigger:
-    """A crowd that a rule reported, on these queries."""
+    """A crowd that a rule reported, on these queries; a document stands for the first one about it."""
 
     at_ms: int
     tenant: int
@@ -141,16 +144,19 @@ def tuned_findings(events: Events) -> Iterator[tuple[Trigger | None, Finding]]:
         focus = ScopeFocus(FocusConfig(CrowdConfig(pane_ms=PANE_MS)), MemoryMapStore())
         for pane, asked, by, at in _spans(at_ms, PANE_MS, queries, users + 1, at_ms):
             if len(at):
-                rows = AskedRows("gpu", "", "", _rows(asked, by, at))
+                rows = AskedRows("gpu", "", "", _rows(asked, by, at), LEADS)
                 focus.on_asked(Asked(str(tenant), pane, (pane + 1) * PANE_MS, (rows,)))
-            for _, finding in focus.slide(pane):
-                named = frozenset(int.from_bytes(key, "big") for key, _ in finding.keys)
+            for dimension, finding in focus.slide(pane):
+                unit = FAMILY if dimension == "prefix_family" else 1
+                named = frozenset(int.from_bytes(key, "big") // unit * unit for key, _ in finding.keys)
                 yield Trigger(finding.at_ms, tenant, named) if finding.triggers else None, finding
 
 
 def _rows(queries: Column, users: Column, at_ms: Column) -> bytes:
     rows = np.zeros(len(at_ms), dtype=_ROW)
-    rows["at_ms"], rows["user"], rows["low"] = at_ms, users, queries
+    rows["at_ms"], rows["user"], rows["low0"] = at_ms, users, queries
+    # No hash is zero.
+    rows["low1"], rows["low2"] = queries // SYSTEM * SYSTEM + 1, queries // FAMILY * FAMILY + 2
     return rows.tobytes()
 
 

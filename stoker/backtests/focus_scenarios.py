@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +31,10 @@ PROMOTED = QUERIES
 
 ONE_TEXT = QUERIES + 100
 SHARE = 0.05
+
+FAMILY, SYSTEM = 1 << 32, 1 << 48
+"""Numbers of queries: what is above the first says which document a request is about, what is above the other which
+system prompt it has. Where both are 0 nothing is known of them."""
 
 Column = NDArray[np.int64]
 
@@ -287,7 +290,8 @@ def _ended(world: World, events: Events) -> Events:
     return ordered(events.at_ms + took, events.tenants, events.queries, events.users)
 
 
-SCENARIOS: dict[str, Callable[[World], Scenario]] = {
+Make = Callable[[World], Scenario]
+QUERY_SCENARIOS: dict[str, Make] = {
     make.__name__: make
     for make in (
         promotion,
@@ -305,13 +309,7 @@ SCENARIOS: dict[str, Callable[[World], Scenario]] = {
         redacted_always,
     )
 }
-"""Every scenario, those with a crowd first."""
+"""Scenarios about queries, those with a crowd first."""
 
 UNDECIDABLE = ("bot_net", "bot_net_like_people")
 """No count can tell them from a crowd, the first of them not until its bots repeat themselves."""
-
-
-def generate(name: str, arrivals: Sequence[Arrival], seed: int) -> Scenario:
-    """The scenario of a name; the same seed draws the same."""
-    chance: Any = np.random.default_rng([seed, list(SCENARIOS).index(name)])
-    return SCENARIOS[name](World(arrivals, chance))

@@ -38,6 +38,7 @@ PROMOTED = "what is in the autumn sale"
 
 Asking = tuple[int, str, str, str]
 """Time from the start, query, user, template."""
+DOCUMENTS = 40
 
 
 def usual(chance: random.Random) -> Iterator[Asking]:
@@ -63,7 +64,34 @@ def replay(chance: random.Random) -> Iterator[Asking]:
         yield chance.randrange(BEGINS_MS, ENDS_MS), f"case {chance.randrange(3)}", f"bot {chance.randrange(20)}", "shop"
 
 
+def readers(chance: random.Random) -> Iterator[Asking]:
+    """5 % of the traffic reads one document, each with a question of its own."""
+    for number in range(PER_S * (ENDS_MS - BEGINS_MS) // 1000 * 5 // 95):
+        yield chance.randrange(BEGINS_MS, ENDS_MS), f"{number} of document sale", f"guest {number % 4_000}", "shop"
+
+
+def by_document(asked: list[Asking], chance: random.Random) -> list[Asking]:
+    """The same about many documents, where a query names none."""
+    return [
+        (at, query if " of document " in query else f"{query} of document {chance.randrange(DOCUMENTS)}", *who)
+        for at, query, *who in asked
+    ]  # type: ignore[misc]
+
+
+def document(query: str) -> tuple[Segment, ...]:
+    """System prompt, document and question."""
+    system = segment_hash(h128("shop"), "system", "shop")
+    about = segment_hash(system, "user", query.partition(" of document ")[2])
+    return (
+        Segment(system, 400, "system"),
+        Segment(about, 900, "user"),
+        Segment(segment_hash(about, "user", query), 40, "user"),
+    )
+
+
 def segments(query: str, template: str) -> tuple[Segment, ...]:
+    if " of document " in query:
+        return document(query)
     system = segment_hash(h128(template), "system", template)
     return Segment(system, 400, "system"), Segment(segment_hash(system, "user", query), 40, "user")
 
@@ -84,6 +112,7 @@ def played(
     policy: PolicyBook,
     encoder: FakeEncoder | None = None,
     adapters: Mapping[str, str] | None = None,
+    replicas: int = 1,
 ) -> LocalJob:
     """A job that has seen all of it.
 
@@ -96,10 +125,12 @@ def played(
         job.on_record(encode(announced(*name.split("@"))), START_MS)
     for number, (at_ms, query, user, template) in enumerate(sorted(asked)):
         while next_sample_ms <= at_ms:
-            sample = ReplicaSample(
-                replica="r0", pool="gpu", incarnation="1", sampled_at_ms=START_MS + next_sample_ms, state="ready"
-            )
-            job.on_record(encode(sample), START_MS + next_sample_ms)
+            sampled_ms = START_MS + next_sample_ms
+            for name in (f"r{number}" for number in range(replicas)):
+                sample = ReplicaSample(
+                    replica=name, pool="gpu", incarnation="1", sampled_at_ms=sampled_ms, state="ready"
+                )
+                job.on_record(encode(sample), sampled_ms)
             next_sample_ms += 1_000
         event = RequestEvent(
             event_id=f"event-{number}", request_id=f"request-{number}", phase="started",
@@ -138,8 +169,13 @@ def test_a_promotion_is_reported_at_its_first_slide_and_warmed_for_that_reason()
     assert {insight.verdict for insight in found} == {"crowd"}
     assert {insight.rule for insight in found} == {"gathered"}
     by_dimension = {insight.dimension: insight for insight in reversed(found)}
-    assert by_dimension.keys() == {"query", "template"}
-    for dimension, key in (("query", query_sha256(PROMOTED)), ("template", h128("sale"))):
+    keys = {
+        "query": query_sha256(PROMOTED),
+        "template": h128("sale"),
+        "prefix_family": segments(PROMOTED, "sale")[0].hash,
+    }
+    assert by_dimension.keys() == keys.keys()
+    for dimension, key in keys.items():
         first = by_dimension[dimension]
         assert first.at_ms == START_MS + BEGINS_MS + PANE_MS
         assert [each.key for each in first.keys] == [key]
@@ -191,6 +227,39 @@ def test_a_crowd_on_an_adapter_loads_it_for_that_reason_as_explain_tells() -> No
     story = tell(find(load.command_id, lambda: [load, *focuses(job)]))
     assert f"focus: a crowd gathers on it: {first.evidence['users']:.0f} users in" in story
     assert "; raised 2-fold; gathered saw it at" in story
+
+
+def test_a_crowd_on_a_family_of_prompts_warms_what_they_share_for_that_reason() -> None:
+    chance = random.Random(1)
+    asked = by_document([*usual(chance), *readers(chance)], chance)
+    # What readers of a document share takes 65 ms to prefill: so little that it is warmed only where it counts twice.
+    policy = book(plan={"min_saved_ms": 70.0}, experiment={"hold_share": 0}, budget={"prefill_share": 0.5})
+    job = played(asked, policy, replicas=60)
+
+    found = focuses(job)
+    family = document("? of document sale")[1].hash
+    assert {(focus.dimension, focus.verdict, focus.keys[0].key) for focus in found} == {
+        ("prefix_family", "crowd", family)
+    }
+    assert found[0].at_ms == START_MS + BEGINS_MS + PANE_MS
+    commands = [decode(record, WarmupCommand) for record in job.topics.commands]
+    assert commands
+    assert {command.reason.trigger for command in commands} == {"focus"}
+    first = commands[0]
+    assert [segment.hash for segment in first.target.segments] == [
+        each.hash for each in document("? of document sale")[:2]
+    ]
+    assert found[0].at_ms <= first.issued_at_ms <= found[0].at_ms + 12_000
+    evidence = first.reason.evidence
+    assert (evidence["focus_users"], evidence["boost"]) == (found[0].evidence["users"], 2.0)
+    assert first.benefit.p_asked == 1.0
+    story = tell(find(first.command_id, lambda: [first, *focuses(job)]))
+    assert f"focus: a crowd gathers on it: {found[0].evidence['users']:.0f} users in" in story
+    assert "; raised 2-fold" in story
+
+    # Twice is what policy says.
+    policy = book(plan={"min_saved_ms": 70.0}, experiment={"hold_share": 0}, focus={"boost": 1.0})
+    assert played(asked, policy, replicas=60).topics.commands == []
 
 
 def test_machines_are_named_and_nothing_is_warmed_for_them() -> None:

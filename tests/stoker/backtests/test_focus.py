@@ -7,15 +7,15 @@ import pytest
 
 from stoker.backtests import focus
 from stoker.backtests.focus import Score, Trigger, spec_triggers, tuned_findings
+from stoker.backtests.focus_families import READ, SCENARIOS, generate
 from stoker.backtests.focus_scenarios import (
     BEGINS_MS,
+    FAMILY,
     LENGTH_MS,
     PROMOTED,
-    SCENARIOS,
     Crowd,
     Events,
     Scenario,
-    generate,
     truth,
 )
 from stoker.replay.azure import Arrival
@@ -72,7 +72,7 @@ def test_a_scenario_is_drawn_the_same_again_and_disturbs_late_enough(name: str) 
     if one.crowd is not None:
         assert one.crowd.begins_ms >= BEGINS_MS
         asked = one.events.queries[(one.events.tenants == one.crowd.tenant) & (at_ms >= one.crowd.begins_ms)]
-        assert np.isin(asked, list(one.crowd.queries)).sum() >= 100
+        assert np.isin(np.where(asked < FAMILY, asked, asked // FAMILY * FAMILY), list(one.crowd.queries)).sum() >= 100
 
 
 def test_the_spec_rules_fire_on_minutes_that_fall_below_their_bar() -> None:
@@ -97,3 +97,15 @@ def test_ours_finds_the_crowd_and_the_report_has_every_figure(monkeypatch: pytes
     assert figures["bot_net.told_apart_slides.stoker"].value < 8
     finding = next(finding for _, finding in tuned_findings(generate("bot_net", ARRIVALS, 7).events))
     assert finding.keys[0][0] == PROMOTED.to_bytes(16, "big")
+
+
+@pytest.mark.parametrize(("name", "verdicts"), [("document_crowd", {"crowd"}), ("document_crawler", {"crawler"})])
+def test_what_gathers_on_a_document_is_seen_though_no_question_repeats(name: str, verdicts: set[str]) -> None:
+    found = list(tuned_findings(generate(name, ARRIVALS, 7).events))
+    assert {finding.verdict for _, finding in found} == verdicts
+    assert {trigger.queries for trigger, _ in found if trigger} <= {frozenset({READ * FAMILY})}
+    assert found[0][1].at_ms <= BEGINS_MS + 60_000
+
+
+def test_a_new_system_prompt_is_no_crowd_on_its_families() -> None:
+    assert not [trigger for trigger, _ in tuned_findings(generate("system_rollout", ARRIVALS, 7).events) if trigger]
