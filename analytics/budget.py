@@ -59,6 +59,12 @@ class Budget:
         if held is not None and amount > 0:
             self._set(scope, held[0] + amount, held[1], held[2])
 
+    def owe(self, scope: str, amount: float, rate_per_s: float, burst: float, at_ms: int) -> None:
+        """Takes what a command used beyond its charge; the bucket may be in debt after it."""
+        if amount > 0:
+            held = self.held(scope, rate_per_s, burst, at_ms) - amount
+            self._set(scope, held, at_ms, at_ms + _filling_ms(burst - held, rate_per_s))
+
     def forget(self, at_ms: int, allowance_of: Callable[[str], Allowance]) -> None:
         """Drops the buckets that are full again: they are as new ones.
 

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import math
 
+from msgspec import structs
+
 from analytics.decay import EMPTY, Decay
 from analytics.records import Record
 from schemas.replica_sample import ReplicaSample
@@ -33,6 +35,7 @@ class CacheShadow(Record, frozen=True, array_like=True):
         since_ms: when it was ready first, as far as is known.
         queried_tokens, found_tokens: the counters of the last sample.
         queried_level, taken_level: decayed tokens looked up, and taken in.
+        own_queried_level, own_taken_level: of them those of warm-ups.
     """
 
     incarnation: str
@@ -42,6 +45,8 @@ class CacheShadow(Record, frozen=True, array_like=True):
     found_tokens: int
     queried_level: float = EMPTY
     taken_level: float = EMPTY
+    own_queried_level: float = EMPTY
+    own_taken_level: float = EMPTY
 
     @classmethod
     def after(cls, before: CacheShadow | None, sample: ReplicaSample, decay: Decay) -> CacheShadow | None:
@@ -54,6 +59,7 @@ class CacheShadow(Record, frozen=True, array_like=True):
         queried, found = sample.prefix_query_tokens, sample.prefix_hit_tokens
         since_ms = sample.sampled_at_ms
         queried_level, taken_level = (before.queried_level, before.taken_level) if before else (EMPTY, EMPTY)
+        own = (before.own_queried_level, before.own_taken_level) if before else (EMPTY, EMPTY)
         if before is not None and before.incarnation == sample.incarnation:
             since_ms = before.since_ms
             more, more_found = queried - before.queried_tokens, found - before.found_tokens
@@ -61,7 +67,15 @@ class CacheShadow(Record, frozen=True, array_like=True):
                 queried_level = _added(queried_level, more, sample.sampled_at_ms, decay)
                 taken_level = _added(taken_level, more - more_found, sample.sampled_at_ms, decay)
         capacity = sample.blocks_total * sample.block_tokens
-        return cls(1, sample.incarnation, since_ms, capacity, queried, found, queried_level, taken_level)
+        return cls(1, sample.incarnation, since_ms, capacity, queried, found, queried_level, taken_level, *own)
+
+    def with_own(self, queried_tokens: int, taken_tokens: int, at_ms: int, decay: Decay) -> CacheShadow:
+        """What is known after a warm-up: the counters hold what it looked up and took in as well."""
+        return structs.replace(
+            self,
+            own_queried_level=_added(self.own_queried_level, queried_tokens, at_ms, decay),
+            own_taken_level=_added(self.own_taken_level, taken_tokens, at_ms, decay),
+        )
 
     def stay_ms(self, at_ms: int, decay: Decay) -> float | None:
         """For how long what nobody asked for is still there; None where nothing came in yet."""
@@ -75,6 +89,22 @@ class CacheShadow(Record, frozen=True, array_like=True):
         log_ratio = self.queried_level - self.taken_level
         shorter = log_ratio / math.expm1(log_ratio) if log_ratio > 0 else 1.0
         return min(longest_ms * math.sqrt(shorter), max(SHORTEST_MS, float(at_ms - self.since_ms)))
+
+    def margin_per_s(self, at_ms: int, decay: Decay) -> float | None:
+        """At most at which rate that is asked for which the cache is about to let go of; None where nothing came in.
+
+        All that lies there earns the tokens that requests find in the mean, f / C for each token and second. Where some
+        come back often and others never, what has waited for its whole stay earns less than the mean. At one rate it
+        earns the mean. Warm-ups are not among the requests.
+        """
+        if self.taken_level == EMPTY:
+            return None
+        found = [
+            decay.amount(level, at_ms) - decay.amount(own, at_ms)
+            for level, own in ((self.queried_level, self.own_queried_level), (self.taken_level, self.own_taken_level))
+        ]
+        # A sample may be older than a warm-up.
+        return max(0.0, decay.rate_per_s(found[0] - found[1])) / self.capacity_tokens
 
 
 def _added(level: float, tokens: int, at_ms: int, decay: Decay) -> float:

@@ -55,7 +55,7 @@ class Offer(NamedTuple):
 
     Attributes:
         qos_rank, minus_density: guaranteed first, then by falling worth per unit of cost; names decide between equals.
-        missing: replicas that lack it. attempt: number of its command.
+        missing: replicas that lack it, or where it is renewed. attempt: number of its command.
     """
 
     qos_rank: int
@@ -64,6 +64,7 @@ class Offer(NamedTuple):
     key: str
     missing: tuple[str, ...]
     attempt: int
+    renews: bool = False
 
 
 class Draft(Struct, frozen=True, gc=False):

@@ -1,12 +1,13 @@
 """The plan of a group of GPU replicas: hot prefixes, patterns of sessions, managed prompts, and adapters.
 
-Its sections of the store: d adapters, g groups of requests, h patterns, m managed prompts, w how long replicas keep
-things, x prefixes.
+Its sections of the store: d adapters, g groups of requests, h patterns, m managed prompts, r what renewals used, w how
+long replicas keep things, x prefixes.
 """
 
 from __future__ import annotations
 
 from analytics.adapter_planning import AdapterPlanner
+from analytics.budget import Budget
 from analytics.choosing import LeftOut, choose
 from analytics.commands import Allowance, Draft, priority_by_worth, priority_of
 from analytics.crowds import FAMILY
@@ -18,7 +19,7 @@ from analytics.policy import PolicyBook
 from analytics.policy_sections import PlanPolicy
 from analytics.pools import envelope_key
 from analytics.prefix_look import Ended
-from analytics.prefix_planning import PrefixPlanner, Solvent
+from analytics.prefix_planning import PrefixPlanner, Renewable, Solvent
 from analytics.prefix_state import state_of
 from analytics.prompt_planning import PromptPlanner
 from analytics.prompt_usage import PromptUse
@@ -40,9 +41,11 @@ class EnginePlanner(Planner):
 
     def __init__(self, config: PlanConfig, pool: str, store: MapStore) -> None:
         super().__init__(config, pool, store)
+        self._renews = config.renew_rule == "tuned"
         first_ms = config.scaled(PlanPolicy().prefix_resident_ms)
         self._stay = StayTime(first_ms, Section(store, "w"), config.absent_rule)
         self._prefixes = PrefixPlanner(config, self._memory, Section(store, "x"), self._stay)
+        self._renewing = Budget(Section(store, "r"))
         self._patterns = PatternPlanner(config, pool, self._memory, self._prefixes, self._stay, store)
         self._prompts = PromptPlanner(config, pool, self._memory, self._prefixes, store)
         self._adapters = AdapterPlanner(config, pool, self._memory, self._fleet, self._crowds, store)
@@ -50,6 +53,7 @@ class EnginePlanner(Planner):
             {
                 "h": self._patterns.restore,
                 "g": self._patterns.restore_group,
+                "r": self._renewing.restore,
                 "w": self._stay.restore,
                 "x": self._prefixes.restore,
             },
@@ -59,7 +63,7 @@ class EnginePlanner(Planner):
 
     @property
     def _holds(self) -> bool:
-        return bool(self._adapters or self._patterns or self._prompts)
+        return bool(self._adapters or self._patterns or self._prompts or self._renewing)
 
     def _busy(self, at_ms: int) -> bool:
         return bool(self._prefixes or self._patterns or self._prompts.busy) or self._adapters.busy(at_ms)
@@ -117,9 +121,26 @@ class EnginePlanner(Planner):
     def _on_outcome(self, outcome: WarmupOutcome, policy: PolicyBook) -> None:
         if not self._adapters.on_outcome(outcome, self._fleet.mark(outcome.replica), policy):
             at_ms = outcome.finished_at_ms
+            if self._renews:
+                self._fleet.on_warmed(outcome)
+                self._owe(outcome, policy)
             if self._fleet.settled(outcome.replica, at_ms, self._stay.learns_after_ms):
                 self._prefixes.learn(outcome, len(self._fleet.ready(at_ms).names))
             super()._on_outcome(outcome, policy)
+
+    def _owe(self, outcome: WarmupOutcome, policy: PolicyBook) -> None:
+        """What a renewal computed is paid for afterwards, most of all where the prefix was gone after all.
+
+        It is paid twice: warm-ups of what is absent get what is left of the budget, and a bucket of their own holds
+        renewals back, so that what one long prefix owes does not.
+        """
+        scope, at_ms = outcome.scope, outcome.finished_at_ms
+        target = self._memory.get(scope, outcome.target_key)
+        if target is not None and outcome.command_id == target.command_id and outcome.replica in target.waiting:
+            allowance = self._allowance(scope, self._fleet.ready(at_ms), policy)
+            more = outcome.tokens_warmed - target.charged
+            for budget in (self._budget, self._renewing) if target.charged == 0 else (self._budget,):
+                budget.owe(scope, more, allowance.rate_per_s, allowance.burst, at_ms)
 
     def _on_residency(self, message: Residency, watermark_ms: int, wall_ms: int, policy: PolicyBook) -> list[bytes]:
         """What a replica has just lost is warmed there again at once, if it is hot."""
@@ -203,13 +224,25 @@ class EnginePlanner(Planner):
             scope, self._allowance(scope, tick.ready, tick.policy), tick.at_ms, least
         )
 
+    def _renewable(self, tick: Tick) -> Renewable:
+        """Whether a scope may renew what is resident, as things stand at a tick."""
+
+        def may(scope: str) -> bool:
+            allowance = self._allowance(scope, tick.ready, tick.policy)
+            return self._renewing.held(scope, allowance.rate_per_s, allowance.burst, tick.at_ms) > 0
+
+        return may
+
     def _plan_prefixes(self, tick: Tick) -> list[bytes]:
         at_ms, ready, policy = tick.at_ms, tick.ready, tick.policy
+        self._renewing.forget(at_ms, lambda scope: self._allowance(scope, ready, policy))
         if ready.names:
-            self._prefixes.expect(self._fleet.stay_ms(ready.names, at_ms))
+            margin_per_s = self._fleet.margin_per_s(ready.names, at_ms) if self._renews else None
+            self._prefixes.expect(self._fleet.stay_ms(ready.names, at_ms), margin_per_s)
         crowds = self._crowds.focus(at_ms, FAMILY)
         self._prefixes.raise_families({scope: (keys, policy.focus(scope).boost) for scope, keys in crowds.items()})
-        ranking = self._prefixes.review(at_ms, ready, policy, self._solvent(tick), self._ended)
+        renewable = self._renewable(tick) if self._renews else None
+        ranking = self._prefixes.review(at_ms, ready, policy, self._solvent(tick), self._ended, renewable)
         out: list[bytes] = []
         own: dict[str, float] = {}
         left_out: list[LeftOut] = []

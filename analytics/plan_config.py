@@ -42,6 +42,12 @@ class PlanConfig:
         "where they tell them, and by what warm-ups found.",
         choices=("spec", "tuned"),
     )
+    renew_rule: str = knob(
+        "spec",
+        "Whether a warm-up of a prefix that is resident has a value: `spec` none, `tuned` as far as it is kept by that "
+        "for a request and what it displaces is asked for less often. Needs replicas that tell capacity and traffic.",
+        choices=("spec", "tuned"),
+    )
     rewarm_pause_ms: int = knob(
         10_000, "A lost prefix is warmed again at most once in such a time.", unit="ms", low=0, high=3_600_000
     )

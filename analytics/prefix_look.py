@@ -15,9 +15,10 @@ from analytics.envelopes import Candidate, Root
 from analytics.memory import TargetMemory
 from analytics.plan_config import PlanConfig
 from analytics.policy import BudgetPolicy, PlanPolicy
+from analytics.prefix_renewal import Held, Renewal, renewal_of, used_ms
 from analytics.replicas import Ready
 from analytics.targets import Target
-from analytics.worth import p_absent, p_absent_prior
+from analytics.worth import kept_of_displaced, p_absent, p_absent_by_age, p_absent_prior
 from schemas.canonical import bucket
 from schemas.warmup_command import QOS_RANK
 
@@ -28,6 +29,7 @@ Times = npt.NDArray[np.int64]
 
 FREE_MS, UNKNOWN_MS = 0, -1
 """In `Columns.free_ms`: nothing that is remembered is against a command; nobody has looked since something changed."""
+NO_RENEWAL = Renewal((), 0.0, NEVER_MS)
 
 
 class Hot(Struct, frozen=True, gc=False):
@@ -70,11 +72,24 @@ class Columns(NamedTuple):
 
 
 class PoolNow(NamedTuple):
-    """What every look of a tick needs: its time, the replicas, and how long one of them prefills a token."""
+    """What every look of a tick needs: its time, the replicas, and how long one of them prefills a token.
+
+    Attributes:
+        margin_per_s: at which rate that is asked for which replicas let go of next, where what is resident is renewed;
+            None where it is not.
+        horizon_ms: how far ahead the chance of being asked for looks, scaled.
+    """
 
     at_ms: int
     ready: Ready
     ms_per_token: float
+    margin_per_s: float | None = None
+    horizon_ms: float = 0.0
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is known of one replica when it used what, since all requests meet it."""
+        return self.margin_per_s is not None and len(self.ready.names) == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +99,7 @@ class Terms:
     Attributes:
         soon_ms: what is not resident by then may be warmed. bucket, repeat_ms: of commands.
         stay_ms: how long a replica keeps what nobody asks for. min_saved_ms: scaled.
+        warms, renews: whether the scope can pay for what is absent, and for what is resident.
     """
 
     qos_rank: int
@@ -93,6 +109,8 @@ class Terms:
     repeat_ms: int
     stay_ms: float
     min_saved_ms: float
+    warms: bool = True
+    renews: bool = True
 
 
 def terms_of(plan: PlanPolicy, at_ms: int, config: PlanConfig, stay_ms: float | None) -> Terms:
@@ -160,18 +178,62 @@ def look_at(
     columns.free_ms[place] = FREE_MS
     if not missing:
         return None, lapse_ms
+    renewal = _renewal(columns, place, terms, pool, ready, target)
+    if pool.margin_per_s is not None and target is not None:
+        columns.free_ms[place] = UNKNOWN_MS  # what is remembered may be renewed
+    if renewal.names:
+        attempt = 1 if target is None else target.next_attempt(terms.bucket, pool.at_ms)
+        density = renewal.p_kept * pool.ms_per_token * tokens / pool.ready.block_tokens
+        return Offer(terms.qos_rank, -density, scope, key, renewal.names, attempt, renews=True), pool.at_ms
     replicas, wanted = len(pool.ready.names), min(len(missing), terms.copies)
     if target is not None:
         missing = target.missing(ready, terms.soon_ms)
         free_ms, lapse_ms = free_at(target, len(missing), terms, ready, pool.at_ms)
+        if not target.live(pool.at_ms):
+            free_ms, lapse_ms = min(free_ms, renewal.due_ms), min(lapse_ms, renewal.due_ms)
         if free_ms > pool.at_ms:
             columns.free_ms[place] = free_ms
             return None, free_ms
         attempt = target.next_attempt(terms.bucket, pool.at_ms)
         wanted = min(len(missing), terms.copies - (len(ready.names) - len(missing)))
+    if not terms.warms:
+        return None, lapse_ms
     rate, p_asked = float(columns.rates[place]), float(columns.p_asked[place])
-    absent = p_absent(replicas - wanted, wanted, p_absent_prior(rate, replicas, terms.stay_ms))
+    prior = prior_of(rate, int(columns.last_ms[place]), terms.stay_ms, pool, target)
+    absent = p_absent(replicas - wanted, wanted, prior)
     saved_ms = p_asked * absent * pool.ms_per_token
-    if saved_ms * tokens < terms.min_saved_ms:
+    if pool.margin_per_s is not None:
+        saved_ms *= kept_of_displaced(rate / replicas, pool.margin_per_s)
+    if not saved_ms or saved_ms * tokens < terms.min_saved_ms:
         return None, lapse_ms
     return Offer(terms.qos_rank, -saved_ms / wanted, scope, key, missing, attempt), lapse_ms
+
+
+def prior_of(rate_per_s: float, last_ms: int, stay_ms: float, pool: PoolNow, target: Target | None) -> float:
+    """Chance that a replica lacks a prefix of which nobody told that it is there.
+
+    A replica that is alone used it when it was asked for last: before its stay has passed it is there.
+    """
+    if not pool.alone:
+        return p_absent_prior(rate_per_s, len(pool.ready.names), stay_ms)
+    since_ms = used_ms(target, pool.ready.names[0], pool.ready.marks[0], last_ms, alone=True)
+    age_ms = pool.at_ms - since_ms
+    if not since_ms:
+        return 1.0
+    return p_absent_by_age(age_ms, stay_ms) if age_ms >= stay_ms else 0.0
+
+
+def _renewal(columns: Columns, place: int, terms: Terms, pool: PoolNow, ready: Ready, target: Target | None) -> Renewal:
+    """Where it is worth to renew one; nowhere while its command is out or it rests."""
+    idle = target is None or not (target.live(pool.at_ms) or target.rests_until_ms > pool.at_ms)
+    if pool.margin_per_s is None or not terms.renews or not idle:
+        return NO_RENEWAL
+    held = Held(
+        float(columns.rates[place]),
+        int(columns.last_ms[place]),
+        terms.stay_ms,
+        pool.horizon_ms,
+        pool.margin_per_s,
+        terms.min_saved_ms / (float(columns.tokens[place]) * pool.ms_per_token),
+    )
+    return renewal_of(held, target, ready, len(pool.ready.names), pool.at_ms)

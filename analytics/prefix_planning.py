@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec import structs
 
 from analytics.commands import NEVER_MS, NO_ALLOWANCE, Allowance, Draft, Offer
 from analytics.copies import spread
@@ -14,22 +15,25 @@ from analytics.hot_prefixes import HotPrefixes, Raised
 from analytics.memory import TargetMemory
 from analytics.plan_config import PlanConfig
 from analytics.policy import PlanPolicy, PolicyBook
-from analytics.prefix_look import Ended, PoolNow, Terms, prefill_per_s, stay_of, terms_of
+from analytics.prefix_look import Ended, PoolNow, Terms, prefill_per_s, prior_of, stay_of, terms_of
 from analytics.prefix_ranking import Look, Ranking, suppressed
 from analytics.records import Section, path
 from analytics.replicas import Ready
 from analytics.shares import Shares
 from analytics.stay_time import StayTime
 from analytics.targets import NO_BUCKET
-from analytics.worth import Worth, p_absent, p_absent_prior
+from analytics.worth import Worth, kept_of_displaced, p_absent
 from schemas.canonical import bucket
 from schemas.warmup_command import Qos
 from schemas.warmup_outcome import WarmupOutcome
 
 TRIGGER_HOT = "hot_prefix"
 TRIGGER_LOST = "lost_prefix"
+TRIGGER_RENEW = "renewed_prefix"
 
 
+Renewable = Callable[[str], bool]
+"""Whether a scope may renew what is resident."""
 Solvent = Callable[[str, float], int]
 """When a scope can pay anything at all, if nothing costs less than an amount."""
 NO_ROOTS: frozenset[Root] = frozenset()
@@ -109,13 +113,26 @@ class PrefixPlanner:
         target = self._memory.get(outcome.scope, outcome.target_key)
         if target is not None and outcome.replica in target.stays:
             return
-        if self._stay.learn(hot.candidate.rate_per_s / max(1, replicas), outcome.status == "applied"):
-            self._wake_ms.clear()
+        absent = outcome.status == "applied"
+        if self._stay.margin_per_s is not None and replicas == 1:
+            changed = self._stay.learn_by_age(outcome.finished_at_ms - hot.candidate.last_ms, absent)
+        else:
+            changed = self._stay.learn(hot.candidate.rate_per_s / max(1, replicas), absent)
+        if changed:
+            self._changed()
 
-    def expect(self, shadow_ms: float | None) -> None:
-        """How long replicas should keep things by their capacity and traffic; None where they do not tell these."""
-        if self._hot and self._stay.expect(shadow_ms):
-            self._wake_ms.clear()
+    def expect(self, shadow_ms: float | None, margin_per_s: float | None = None) -> None:
+        """What replicas' capacity and traffic say; None where they do not tell these.
+
+        Args:
+            shadow_ms: how long they should keep things.
+            margin_per_s: at which rate that is asked for which they let go of next, if what is resident is renewed.
+        """
+        if not self._hot:
+            return
+        changed = self._stay.expect(shadow_ms)
+        if self._stay.expect_margin(margin_per_s) or changed:
+            self._changed()
 
     def expire(self, at_ms: int) -> None:
         """Drops the candidates that nobody has confirmed for too long."""
@@ -129,7 +146,13 @@ class PrefixPlanner:
             self._wake_ms.pop(scope, None)
 
     def review(
-        self, at_ms: int, ready: Ready, policy: PolicyBook, solvent_ms: Solvent, ended: Ended | None = None
+        self,
+        at_ms: int,
+        ready: Ready,
+        policy: PolicyBook,
+        solvent_ms: Solvent,
+        ended: Ended | None = None,
+        renewable: Renewable | None = None,
     ) -> Ranking:
         """What is worth it now, of every scope where something can have changed; `chosen` says what came of it.
 
@@ -137,6 +160,7 @@ class PrefixPlanner:
             solvent_ms: when a scope can pay any of its prefixes, of which the shortest costs so much: it is not looked
                 at before.
             ended: what of a scope's prefixes with some root a change has ended.
+            renewable: whether what is resident may be renewed, even where nothing else can be paid.
         """
         self._refresh(ready, policy)
         looks: list[Look] = []
@@ -147,12 +171,16 @@ class PrefixPlanner:
             plan = policy.plan(scope)
             barred = policy.frozen(scope) or not plan.prefixes
             wake_ms = NEVER_MS if barred else solvent_ms(scope, float(columns.tokens.min()))
-            if wake_ms > at_ms:
+            renews = renewable is not None and self._stay.margin_per_s is not None and not barred and renewable(scope)
+            if wake_ms > at_ms and not renews:
                 self._wake_ms[scope] = wake_ms
                 continue
+            now = self._terms(plan, at_ms, terms)
+            if renewable is not None:
+                now = replace(now, warms=wake_ms <= at_ms, renews=renews)
             roots = self._hot.roots(scope) if ended else NO_ROOTS
             over = {root: before_ms for root in roots if ended and (before_ms := ended(scope, root, at_ms))}
-            looks.append(Look(scope, columns, self._terms(plan, at_ms, terms), over))
+            looks.append(Look(scope, columns, now, over, solvent_ms=wake_ms))
         return Ranking(looks, self._now(at_ms, ready, policy), self._memory)
 
     def chosen(self, ranking: Ranking, waiting: Mapping[str, int]) -> None:
@@ -166,7 +194,7 @@ class PrefixPlanner:
             if look.scope in waiting:
                 self._wake_ms[look.scope] = min(look.lapse_ms, waiting[look.scope])
             elif ranking.exhausted and not look.offered:
-                self._wake_ms[look.scope] = look.lapse_ms
+                self._wake_ms[look.scope] = look.lapse_ms if look.terms.warms else min(look.lapse_ms, look.solvent_ms)
 
     def standing(self, at_ms: int, ready: Ready, policy: PolicyBook) -> Standing:
         """Where all scopes stand."""
@@ -186,6 +214,8 @@ class PrefixPlanner:
 
     def draft(self, offer: Offer, at_ms: int, ready: Ready, policy: PolicyBook) -> Draft:
         """An offer in full."""
+        if offer.renews:
+            return self._renewal(offer, at_ms, ready, policy)
         return self._draft(offer, at_ms, ready, TRIGGER_HOT, policy)
 
     def rewarm(
@@ -204,6 +234,11 @@ class PrefixPlanner:
         if hot is None or replica not in ready.fitting(hot.tokens).names:
             return None
         if ended and hot.candidate.last_ms < ended(scope, hot.root, at_ms):
+            return None
+        margin_per_s = self._stay.margin_per_s
+        if margin_per_s is not None and not kept_of_displaced(
+            hot.candidate.rate_per_s / len(ready.names), margin_per_s
+        ):
             return None
         if not plan.rewarm or not plan.prefixes or policy.frozen(scope):
             return None
@@ -252,7 +287,10 @@ class PrefixPlanner:
         stay_ms = stay_of(plan, self._config, self._stay.ms)
         repeat_ms = self._config.scaled(plan.prefix_repeat_ms)
         # A replica that has just said so is known to lack it; of the others only natural traffic can have warmed it.
-        prior = 1.0 if lost else p_absent_prior(candidate.rate_per_s, replicas, stay_ms)
+        prior = 1.0
+        if not lost:
+            now, target = self._now(at_ms, ready, policy), self._memory.get(scope, offer.key)
+            prior = prior_of(candidate.rate_per_s, candidate.last_ms, stay_ms, now, target)
         worth = Worth(
             p_asked=candidate.p_asked,
             p_absent=p_absent(replicas - len(names), len(names), prior),
@@ -286,14 +324,38 @@ class PrefixPlanner:
             },
         )
 
+    def _renewal(self, offer: Offer, at_ms: int, ready: Ready, policy: PolicyBook) -> Draft:
+        """An offer to touch what is resident: it computes a block, and saves what would be gone by then else.
+
+        What it computes is paid for when it is known; see `EnginePlanner`.
+        """
+        draft = self._draft(offer, at_ms, ready, TRIGGER_RENEW, policy)
+        now, p_asked, charge = self._now(at_ms, ready, policy), draft.worth.p_asked, float(ready.block_tokens)
+        p_kept = -offer.minus_density * charge / (now.ms_per_token * draft.tokens)
+        return structs.replace(
+            draft,
+            names=offer.missing,
+            charge=0.0,
+            worth=Worth(p_asked, min(1.0, p_kept / p_asked), draft.worth.saved_ms, charge * len(offer.missing)),
+            evidence={**draft.evidence, "margin_per_s": now.margin_per_s or 0.0, "replicas_missing": 0.0},
+        )
+
     def _now(self, at_ms: int, ready: Ready, policy: PolicyBook) -> PoolNow:
-        return PoolNow(at_ms, ready, 1000 / prefill_per_s(policy.budget(), self._config))
+        ms_per_token = 1000 / prefill_per_s(policy.budget(), self._config)
+        horizon_ms = self._config.scaled(self._config.horizon_ms)
+        return PoolNow(at_ms, ready, ms_per_token, self._stay.margin_per_s, horizon_ms)
 
     def _terms(self, plan: PlanPolicy, at_ms: int, known: dict[int, Terms]) -> Terms:
         """What a scope's policy means at this tick; most scopes share one."""
         if id(plan) not in known:
             known[id(plan)] = terms_of(plan, at_ms, self._config, self._stay.ms)
         return known[id(plan)]
+
+    def _changed(self) -> None:
+        """Replicas keep things for another time than thought."""
+        self._wake_ms.clear()
+        if self._stay.margin_per_s is not None:
+            self._hot.changed_all()
 
     def _touched(self, scope: str, key: str) -> None:
         """Something else is remembered of a target than before."""

@@ -21,6 +21,7 @@ from analytics.commands import NEVER_MS, Offer
 from analytics.envelopes import Root
 from analytics.memory import TargetMemory
 from analytics.prefix_look import FREE_MS, Columns, Floats, PoolNow, Terms, look_at
+from analytics.prefix_renewal import RENEW_AGE
 
 Whole = npt.NDArray[np.intp]
 
@@ -39,6 +40,7 @@ class Look:
     Attributes:
         ended: of roots that a change concerns, before when their prefixes must have been asked for last to be over.
         offered: whether any was found to be worth one now.
+        solvent_ms: when it can pay anything at all.
         lapse_ms: when one that was looked at, now or earlier, may come free, or what is known of a replica ends.
     """
 
@@ -48,6 +50,7 @@ class Look:
     ended: Mapping[Root, int] = field(default_factory=dict)
     offered: bool = False
     lapse_ms: int = NEVER_MS
+    solvent_ms: int = 0
 
 
 def suppressed(looks: Sequence[Look], pool: PoolNow, memory: TargetMemory) -> int:
@@ -110,16 +113,26 @@ class Ranking:
         least_ms = np.array([each.min_saved_ms / min(each.copies, replicas) for each in terms]) * (replicas / _ROUNDING)
         tokens = np.concatenate([each.tokens for each in columns])
         absent = np.exp(-np.concatenate([each.rates for each in columns]) * self._each(mean_life_s))
-        hits_ms = np.concatenate([each.p_asked for each in columns]) * absent * pool.ms_per_token
-        self._bounds = hits_ms * (_ROUNDING / replicas)
-        worth = (hits_ms * tokens >= self._each(least_ms)) & (tokens >= pool.ready.block_tokens)
         free_ms = np.concatenate([each.free_ms for each in columns])
+        p_asked = np.concatenate([each.p_asked for each in columns])
+        if pool.margin_per_s is None:
+            hits_ms = p_asked * absent * pool.ms_per_token
+            self._bounds = hits_ms * (_ROUNDING / replicas)
+            worth = hits_ms * tokens >= self._each(least_ms)
+        else:
+            stays_ms = self._each(np.array([each.stay_ms for each in terms], dtype=np.float64))
+            rates = np.concatenate([each.rates for each in columns])
+            last_ms = np.concatenate([each.last_ms for each in columns])
+            ages = (pool.at_ms - last_ms) / stays_ms
+            self._bounds, worth = _with_renewals(p_asked, absent, tokens, rates, ages, free_ms, pool)
+        worth &= tokens >= pool.ready.block_tokens
         later = free_ms > pool.at_ms
         worth &= ~later
         lapses_ms = np.full(len(looks), NEVER_MS, dtype=np.int64)
         np.minimum.at(lapses_ms, numbers[later], free_ms[later])
         for look, lapse_ms in zip(looks, lapses_ms.tolist(), strict=True):
-            look.lapse_ms = lapse_ms
+            # What a replica that is alone used long ago goes while time passes.
+            look.lapse_ms = pool.at_ms if pool.alone else lapse_ms
         for start, look in zip(self._starts, looks, strict=False):
             if look.ended:
                 before_ms = np.array([look.ended.get(root, 0) for root in look.columns.roots], dtype=np.int64)
@@ -177,3 +190,35 @@ class Ranking:
 
     def _open(self, offer: Offer) -> tuple[Offer, ...]:
         return () if offer.scope in self.closed else (offer,)
+
+
+def _with_renewals(
+    p_asked: Floats,
+    absent: Floats,
+    tokens: Floats,
+    rates: Floats,
+    ages: Floats,
+    free_ms: npt.NDArray[np.int64],
+    pool: PoolNow,
+) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Bounds where what is resident may be renewed and what is displaced is paid for, and which are worth a look.
+
+    A replica that is alone holds what it used within its stay; behind several only what is remembered may be renewed.
+
+    Args:
+        absent: by natural traffic. ages: since the last request, in stays.
+    """
+    replicas, margin_per_s = len(pool.ready.names), pool.margin_per_s or 0.0
+    known = free_ms != FREE_MS
+    with np.errstate(divide="ignore"):
+        left = np.maximum(0.0, 1.0 - margin_per_s * replicas / rates)
+    if pool.alone:
+        absent = np.where(known | (ages >= 1.0), 1.0, 0.0)
+        renewed = ages >= RENEW_AGE
+    else:
+        renewed = known
+    hits = np.maximum(absent / replicas, renewed * (tokens / pool.ready.block_tokens))
+    horizon_s = pool.horizon_ms / 1000
+    asked = np.maximum(p_asked, -np.expm1(-rates / replicas * horizon_s))
+    bounds = asked * hits * left * (pool.ms_per_token * _ROUNDING)
+    return bounds, bounds > 0

@@ -8,10 +8,13 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from msgspec import structs
+
 from analytics.cache_shadow import CacheShadow
 from analytics.decay import Decay
 from analytics.records import Record, Section, pack, unpack
 from schemas.replica_sample import ReplicaSample
+from schemas.warmup_outcome import WarmupOutcome
 
 FORGET_AFTER_MS = 3_600_000
 """A replica that was not heard of for an hour of event time is gone."""
@@ -157,6 +160,26 @@ class Fleet:
         told = [each.stay_ms(at_ms, self._decay) for each in shadows if each is not None]
         times = [math.log(stay_ms) for stay_ms in told if stay_ms is not None]
         return math.exp(math.fsum(times) / len(times)) if times else None
+
+    def on_warmed(self, outcome: WarmupOutcome) -> None:
+        """Takes note of what a warm-up looked up and took in: the counters of its replica hold that as well."""
+        held = self._replicas.get(outcome.replica)
+        if held is None or held.shadow is None or not outcome.tokens_warmed + outcome.tokens_already_resident:
+            return
+        looked_up = outcome.tokens_warmed + outcome.tokens_already_resident
+        shadow = held.shadow.with_own(looked_up, outcome.tokens_warmed, outcome.finished_at_ms, self._decay)
+        self._replicas[outcome.replica] = structs.replace(held, shadow=shadow)
+        self._store.put(outcome.replica, pack(self._replicas[outcome.replica]))
+
+    def margin_per_s(self, names: Iterable[str], at_ms: int) -> float | None:
+        """At most at which rate that is asked for which some replicas are about to let go of; None where none tells.
+
+        The mean: a request may meet any of them.
+        """
+        shadows = [held.shadow for name in names if (held := self._replicas.get(name)) is not None]
+        margins = [each.margin_per_s(at_ms, self._decay) for each in shadows if each is not None]
+        told = [margin for margin in margins if margin is not None]
+        return math.fsum(told) / len(told) if told else None
 
     def settled(self, replica: str, at_ms: int, least_ms: float | None) -> bool:
         """Whether what a replica lacks tells how long it keeps things: a cache that has just begun lacks it anyway.

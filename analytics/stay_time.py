@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 
 from analytics.records import Record, Section, pack, unpack
+from analytics.worth import p_absent_by_age
 
 FACTORS = tuple(2 ** (step / 2) for step in range(-14, 15))
 """From a hundredth of what is expected to a hundred times as long."""
@@ -25,14 +26,20 @@ DOUBT = 4.0
 """Log likelihood that an octave away from the expected time costs: a few findings do not overthrow it."""
 TOLERANCE = 0.1
 """Relative change below which the time in force stays, so that what follows from it need not be looked at again."""
+LEAST_MARGIN_PER_S = 1e-5
+"""Once a day: what is asked for more rarely makes no difference."""
 
 
 class StayRecord(Record, frozen=True, array_like=True):
-    """Log likelihood of each factor of the grid, the time in force, and what the shadow said when it was set."""
+    """Log likelihood of each factor of the grid, the time in force, and what the shadow said when it was set.
+
+    `margin_per_s` is in force where what is resident is renewed.
+    """
 
     log_likelihood: tuple[float, ...]
     ms: float | None
     shadow_ms: float | None = None
+    margin_per_s: float | None = None
 
 
 class StayTime:
@@ -46,6 +53,8 @@ class StayTime:
     Attributes:
         ms: the time in force; None as long as only policy says something.
         shadow_ms: what is expected of replicas of known capacity; None where none told it.
+        margin_per_s: at most at which rate that is asked for which replicas are about to let go of; None where nobody
+            wants to know, or no shadow says it.
     """
 
     def __init__(self, first_ms: float, store: Section, rule: str = "tuned") -> None:
@@ -54,6 +63,7 @@ class StayTime:
         self._fixed = rule == "spec"
         self.ms: float | None = None
         self.shadow_ms: float | None = None
+        self.margin_per_s: float | None = None
         self._log_likelihood = _unlearned()
 
     def expect(self, shadow_ms: float | None) -> bool:
@@ -75,6 +85,34 @@ class StayTime:
         self.shadow_ms = shadow_ms
         return self._renew()
 
+    def expect_margin(self, margin_per_s: float | None) -> bool:
+        """What the shadow says of what goes next, after `expect`; None where there is none.
+
+        Returns:
+            whether the rate in force has changed.
+        """
+        if self.shadow_ms is None:
+            margin_per_s = None
+        held = self.margin_per_s
+        if margin_per_s is None or held is None:
+            if margin_per_s is held:
+                return False
+        elif abs(margin_per_s - held) <= TOLERANCE * max(held, LEAST_MARGIN_PER_S):
+            return False
+        self.margin_per_s = margin_per_s
+        self._write()
+        return True
+
+    def learn_by_age(self, age_ms: float, absent: bool) -> bool:
+        """A warm-up found its prefix absent, or there, so long after its last use on this replica.
+
+        Returns:
+            whether the time in force has changed.
+        """
+        if self._fixed or age_ms <= 0:
+            return False
+        return self._heard([p_absent_by_age(age_ms, self._expected_ms * factor) for factor in FACTORS], absent)
+
     def learn(self, rate_per_s: float, absent: bool) -> bool:
         """A warm-up found its prefix absent, or there, where nothing had been known of it.
 
@@ -86,10 +124,13 @@ class StayTime:
         """
         if self._fixed:
             return False
-        fade = 2.0 ** (-1.0 / MEMORY_FOUND)
         expected_uses = rate_per_s * self._expected_ms / 1000
-        for step, factor in enumerate(FACTORS):
-            chance = math.exp(-expected_uses * factor)
+        return self._heard([math.exp(-expected_uses * factor) for factor in FACTORS], absent)
+
+    def _heard(self, chances: list[float], absent: bool) -> bool:
+        """Takes a finding; by each factor it was absent with such a chance."""
+        fade = 2.0 ** (-1.0 / MEMORY_FOUND)
+        for step, chance in enumerate(chances):
             likelihood = chance if absent else 1.0 - chance
             self._log_likelihood[step] = fade * self._log_likelihood[step] + math.log(max(LEAST_CHANCE, likelihood))
         return self._renew()
@@ -112,7 +153,7 @@ class StayTime:
     def forget(self) -> None:
         """Knows nothing any more, and leaves nothing behind."""
         if self.ms is not None:
-            self.ms, self.shadow_ms, self._log_likelihood = None, None, _unlearned()
+            self.ms, self.shadow_ms, self.margin_per_s, self._log_likelihood = None, None, None, _unlearned()
             self._store.remove("")
 
     def restore(self, blob: bytes) -> None:
@@ -122,6 +163,7 @@ class StayTime:
             return
         record = unpack(blob, StayRecord)
         self._log_likelihood, self.ms, self.shadow_ms = list(record.log_likelihood), record.ms, record.shadow_ms
+        self.margin_per_s = record.margin_per_s
 
     @property
     def _expected_ms(self) -> float:
@@ -132,8 +174,12 @@ class StayTime:
         changed = self.ms is None or _differ(likely_ms, self.ms)
         if changed:
             self.ms = likely_ms
-        self._store.put("", pack(StayRecord(1, tuple(self._log_likelihood), self.ms, self.shadow_ms)))
+        self._write()
         return changed
+
+    def _write(self) -> None:
+        record = StayRecord(1, tuple(self._log_likelihood), self.ms, self.shadow_ms, self.margin_per_s)
+        self._store.put("", pack(record))
 
     def _likely_factor(self) -> float:
         """The mean of the logarithm, by likelihood."""

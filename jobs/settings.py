@@ -149,6 +149,11 @@ class WarmupSettings(Section):
         description="How long replicas keep what nobody asks for: as policy says (`spec`), or by their capacity and"
         " traffic where they tell them, and by what warm-ups found (`tuned`).",
     )
+    prefix_renew_rule: Literal["spec", "tuned"] = Field(
+        default="spec",
+        description="Whether touching a prefix that is resident has a value: none (`spec`), or as far as it is kept by"
+        " that for a request and what it displaces is asked for less often (`tuned`).",
+    )
     adapter_rule: Literal["spec", "lru", "tuned"] = Field(
         default="tuned",
         description="Which adapter leaves a full replica first: by the specification (`spec`), the longest unused"
@@ -369,6 +374,7 @@ class JobSettings(BaseModel):
             reward_life_ms=self.warmup.reward_memory_ms,
             settle_ms=round(self.warmup.pane_ms * SLIDE_SPREAD),
             absent_rule=self.warmup.prefix_absent_rule,
+            renew_rule=self.warmup.prefix_renew_rule,
             adapter_rule=self.warmup.adapter_rule,
             time_scale=self.time_scale,
             own=None if own is None else load_own_policy(own),

@@ -23,6 +23,10 @@ WHY: dict[str, Callable[[Numbers], str]] = {
         f"a replica had just lost this hot prefix ({_n(n, 'rate_per_s')} requests/s, last asked for "
         f"{_s(n, 'last_asked_ms_ago')} before): it was warmed there again at once"
     ),
+    "renewed_prefix": lambda n: (
+        f"the prefix is hot ({_n(n, 'rate_per_s')} requests/s, last asked for {_s(n, 'last_asked_ms_ago')} before) and "
+        f"still there, but a replica keeps things for {_s(n, 'stay_ms')} only: a touch makes it the last to go"
+    ),
     "consecutive_prompts": lambda n: (
         f"a session sent like prompts in a row (similarity {_n(n, 'similarity')}, {_n(n, 'qps')} requests/s): the next "
         f"one will begin alike"
@@ -170,6 +174,8 @@ def _absent_by(command: WarmupCommand) -> str:
     numbers = command.reason.evidence
     if command.reason.trigger == "lost_prefix":
         return " (its replica said so)"
+    if command.reason.trigger == "renewed_prefix":
+        return " unless it is touched now, what goes for it paid for"
     if "stay_shadow_ms" in numbers:
         return " (by capacity and traffic of the replicas)"
     return " (by expectation)" if "stay_ms" in numbers else ""

@@ -3,7 +3,8 @@
 The replicas are known to the planner from samples; commands are applied when they are issued, evictions
 of what was warmed are reported as an engine with KV events would; nobody is held out. A warm-up computes what of its
 prefix is missing there and costs so many tokens of prefill, or, with a host tier, moves them from there and computes
-nothing. What is not simulated: prefill takes no time, and a request's routing is what it was.
+nothing. Where nothing is missing it computes the last block of an engine. What is not simulated: prefill takes no time,
+and a request's routing is what it was.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ SAMPLE_MS = 5_000
 START_MS = 600_000
 """Traces begin at 0; event time needs a past."""
 INCARNATION = "simulated"
+LAST_TOKENS = 16
+"""What an engine computes of a prompt that it holds: at most its last block, however long those of a trace are."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,13 @@ class Simulated:
 
     Attributes:
         found_blocks: by requests.
-        commands: prefixes that were warmed, on one replica each.
+        commands: prefixes that were warmed, on one replica each. renewals: of them those that were resident.
         spent_tokens: prefill of all warm-ups, or what they moved out of the host tier.
     """
 
     found_blocks: int
     commands: int
+    renewals: int
     spent_tokens: int
 
 
@@ -96,7 +100,7 @@ class Simulation:
         self._shift_ms = max(0, START_MS - traffic.requests[0].arrived_ms)
         self._now_ms = self._traffic.requests[0].arrived_ms + self._shift_ms
         self._sample_ms = self._now_ms
-        self._found_blocks = self._commands = self._spent_blocks = 0
+        self._found_blocks = self._commands = self._renewals = self._spent_tokens = 0
         for request in traffic.requests:
             self._replicas[request.cache]
 
@@ -108,7 +112,7 @@ class Simulation:
                 self._step()
             self._found_blocks += self._replicas[request.cache].request(request.runs(self._block_tokens))
             self._tell(request)
-        return Simulated(self._found_blocks, self._commands, self._spent_blocks * self._block_tokens)
+        return Simulated(self._found_blocks, self._commands, self._renewals, self._spent_tokens)
 
     def _step(self) -> None:
         self._job.advance(self._now_ms)
@@ -159,8 +163,10 @@ class Simulation:
         runs = runs_of(target.segments, target.render.salt_ref, self._block_tokens)
         missing = size(runs) - replica.request(runs)
         replica.warmed[command.target_key] = (command.scope, runs)
-        self._spent_blocks += missing
+        tokens = missing * self._block_tokens or min(LAST_TOKENS, self._block_tokens)
+        self._spent_tokens += tokens
         self._commands += 1
+        self._renewals += not missing
         outcome = WarmupOutcome(
             outcome_id=outcome_id(command.command_id, name),
             command_id=command.command_id,
@@ -172,7 +178,7 @@ class Simulation:
             status="applied" if missing else "resident",
             reason=OutcomeReason.DONE if missing else OutcomeReason.ALREADY_RESIDENT,
             finished_at_ms=self._now_ms,
-            tokens_warmed=missing * self._block_tokens,
+            tokens_warmed=tokens,
             tokens_already_resident=(size(runs) - missing) * self._block_tokens,
         )
         self._job.on_record(encode(outcome), self._now_ms)

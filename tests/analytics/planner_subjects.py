@@ -25,6 +25,7 @@ from tests.analytics.test_planning import REDIS, book, candidate, embedded, hot,
 
 CONFIG = PlanConfig(
     adapter_rule="tuned",
+    renew_rule="tuned",
     candidates_life_ms=20_000,
     longest_rest_ms=60_000,
     reward_life_ms=20_000,

@@ -133,6 +133,37 @@ def test_it_is_as_old_as_the_oldest_thing_in_a_real_cache(capacity: int) -> None
     assert 0.75 < stay_s(shadow, int(at_s * 1000)) / held_s < 1.33
 
 
+def test_what_goes_next_is_asked_for_no_more_often_than_what_all_is_in_the_mean() -> None:
+    """All of it is asked for at one rate here, and so is what goes next."""
+    source, cache, shadow = random.Random(8), LruCache(400), None
+    found = 0
+    for number in range(15_000):
+        prompt = [Run(source.randrange(1_000), 1)]
+        found += cache.request(prompt)
+        shadow = CacheShadow.after(shadow, sample(100 * number, number + 1, found, blocks=400), DECAY)
+    assert shadow is not None
+    assert shadow.margin_per_s(1_500_000, DECAY) == pytest.approx(0.01, rel=0.1)
+
+
+def test_warm_ups_are_not_among_the_requests() -> None:
+    shadow = after(steady(600, 4, 2))
+    assert shadow is not None
+    alone_per_s = shadow.margin_per_s(600_000, DECAY)
+    busy = None
+    for s in range(600):
+        busy = CacheShadow.after(busy, sample(1000 * s, 9 * s, 5 * s), DECAY)
+        assert busy is not None
+        busy = busy.with_own(5 * BLOCK_TOKENS, 2 * BLOCK_TOKENS, 1000 * s, DECAY)
+    assert busy is not None
+    assert busy.margin_per_s(600_000, DECAY) == pytest.approx(alone_per_s, rel=0.02)
+    only = after(steady(600, 4, 2)[:2])
+    assert only is not None
+    assert only.with_own(10_000, 0, 2_000, DECAY).margin_per_s(2_000, DECAY) == 0.0, "a sample may be older"
+    silent = after([sample(1_000, 0, 0)])
+    assert silent is not None
+    assert silent.margin_per_s(2_000, DECAY) is None
+
+
 def test_a_fleet_takes_the_middle_of_those_that_tell() -> None:
     store = MemoryMapStore()
     fleet = Fleet(10_000, DECAY, Section(store, ""))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from analytics.budget import BucketRecord
 from analytics.entropy import EntropySums
 from analytics.envelopes import (
     Candidate,
@@ -29,6 +30,7 @@ from analytics.focused import Focused
 from analytics.plan_config import PlanConfig
 from analytics.planners import planner_of
 from analytics.policy import PolicyBook
+from analytics.records import unpack
 from analytics.stores import MemoryMapStore
 from schemas import (
     EVERY_SCOPE,
@@ -982,3 +984,49 @@ def test_the_same_input_gives_the_same_bytes():
         one, two = drive_through(plan, redis), drive_through(plan, redis)
         assert one == two
         assert any(envelope[:1] == bytes([Tag.COMMAND]) for envelope in one[0])
+
+
+def test_what_a_lone_replica_still_holds_is_renewed_before_it_goes():
+    """Half of the stay after its last use a prefix is touched, at the cost of a block, and then again."""
+    drive = Drive(config=PlanConfig(renew_rule="tuned"))
+    for ago_s in range(1_200, -1, -10):
+        at = 1_200 - ago_s
+        drive.control(sample("r1", T0 - 1_000 * ago_s, blocks=1_000, queried=100 * at, found=10 * at))
+    drive.hear(hot(candidate("a", tokens=400, rate=0.01, p_asked=0.7)))
+    found, queried = {}, 120_000
+    for second in range(200):
+        queried += 100
+        drive.control(sample("r1", drive.now, blocks=1_000, queried=queried, found=queried // 10))
+        if second % 30 == 29:
+            drive.hear(hot(candidate("a", tokens=400, rate=0.01, p_asked=0.7), at=drive.now))
+        for command in drive.run():
+            found[drive.now - T0] = command
+            drive.control(outcome(command, "r1", drive.now, "resident", OutcomeReason.ALREADY_RESIDENT))
+    (first, command), (second, _) = found.items()
+    stay = command.reason.evidence["stay_ms"]
+    assert (command.reason.trigger, command.replicas.names) == ("renewed_prefix", ("r1",))
+    assert stay / 2 <= first <= stay / 2 + 2 * TICK
+    assert stay / 2 <= second - first <= stay / 2 + 3 * TICK
+    assert 0 < command.benefit.p_absent < 1
+    assert command.reason.evidence["margin_per_s"] == pytest.approx(10 / 16_000, rel=0.1)
+    assert command.reason.evidence["worth_density"] > 0.1, "a block is cheap"
+
+
+def test_what_a_renewal_had_to_compute_after_all_is_owed():
+    def held_after(tokens):
+        drive = Drive(config=PlanConfig(renew_rule="tuned"), policy=book(budget={"prefill_share": 0.01}))
+        queried = 0
+        for ago_s in range(1_200, -1, -10):
+            queried = 100 * (1_200 - ago_s)
+            drive.control(sample("r1", T0 - 1_000 * ago_s, blocks=1_000, queried=queried, found=queried // 10))
+        drive.hear(hot(candidate("a", tokens=400, rate=0.01, p_asked=0.7)))
+        drive.now += 110_000
+        drive.control(sample("r1", drive.now, blocks=1_000, queried=queried + 11_000, found=queried // 10 + 1_100))
+        drive.hear(hot(candidate("a", tokens=400, rate=0.01, p_asked=0.7), at=drive.now))
+        (command,) = drive.run(TICK, ["r1"])
+        assert command.reason.trigger == "renewed_prefix"
+        drive.control(outcome(command, "r1", drive.now, "applied", warmed=tokens))
+        (bucket,) = [blob for key, blob in drive.store.records.items() if key.startswith("y")]
+        return unpack(bucket, BucketRecord).held
+
+    assert held_after(200) - held_after(400) == 200

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +18,14 @@ from tests.analytics.test_memory import memory_of
 
 ROOT, GONE = Root("m", "", "t", "", ""), Root("old", "", "t", "", "")
 NOW = PoolNow(1_000_000, Ready(("r1", "r2", "r3"), (1, 1, 1), (16, 64, 16)), 0.05)
+ALONE = PoolNow(1_000_000, Ready(("r1",), (1,), (16,)), 0.05, 0.005, 120_000.0)
+RENEWED = PoolNow(1_000_000, NOW.ready, 0.05, 0.002, 120_000.0)
 CHANGED_MS = 990_000
+
+
+def bare(columns: Columns) -> Columns:
+    """Without what was noted."""
+    return columns._replace(free_ms=np.full(len(columns.keys), UNKNOWN_MS))
 
 
 @st.composite
@@ -43,17 +52,18 @@ def pools(draw: st.DrawFn) -> tuple[list[Look], TargetMemory]:
         for key in columns.keys:
             for replica in draw(st.sets(st.sampled_from(NOW.ready.names))):
                 until_ms = NOW.at_ms + draw(st.sampled_from((2_000, 60_000)))
-                memory.on_residency(f"s{number}", key, replica, 1, 1, until_ms)
+                seen_ms = NOW.at_ms - draw(st.sampled_from((1_000, 40_000, 80_000)))
+                memory.on_residency(f"s{number}", key, replica, 1, seen_ms, until_ms)
     return looks, memory
 
 
-def everything(looks: list[Look], memory: TargetMemory) -> list[Offer]:
+def everything(looks: list[Look], memory: TargetMemory, now: PoolNow = NOW) -> list[Offer]:
     found = []
     for look in looks:
         columns = look.columns
         for place, (root, last_ms) in enumerate(zip(columns.roots, columns.last_ms, strict=True)):
-            if last_ms >= look.ended.get(root, 0) and columns.tokens[place] >= NOW.ready.block_tokens:
-                offer, _ = look_at(look.scope, look.columns, place, look.terms, NOW, memory)
+            if last_ms >= look.ended.get(root, 0) and columns.tokens[place] >= now.ready.block_tokens:
+                offer, _ = look_at(look.scope, look.columns, place, look.terms, now, memory)
                 found += [] if offer is None else [offer]
     return sorted(found)
 
@@ -67,6 +77,19 @@ def test_offers_come_in_the_order_of_a_full_sort(drawn: tuple[list[Look], Target
     assert found == everything(looks, memory)
     assert ranking.exhausted
     assert {look.scope for look in looks if look.offered} == {offer.scope for offer in found}
+
+
+@settings(max_examples=120, deadline=None)
+@given(pools(), st.sampled_from((ALONE, RENEWED)), st.sampled_from((0, 30_000, 70_000, 130_000)))
+def test_renewals_come_in_the_order_of_a_full_sort(
+    drawn: tuple[list[Look], TargetMemory], now: PoolNow, later_ms: int
+) -> None:
+    """Notes of an earlier tick hold: what they leave out is worth nothing yet."""
+    looks, memory = drawn
+    list(Ranking(looks, now, memory))
+    now = now._replace(at_ms=now.at_ms + later_ms)
+    expected = everything([replace(look, columns=bare(look.columns)) for look in looks], memory, now)
+    assert list(Ranking(looks, now, memory)) == expected
 
 
 @settings(max_examples=40, deadline=None)

@@ -129,6 +129,35 @@ def test_what_was_found_beside_a_shadow_says_nothing_without_it() -> None:
     assert (stay.ms, store.records) == (None, {})
 
 
+def test_ages_at_which_things_were_found_put_the_shadow_right() -> None:
+    source, stay = random.Random(6), StayTime(FIRST_MS, Section(MemoryMapStore(), ""))
+    stay.expect(40_000)
+    for _ in range(1_000):  # everything goes at 25 s
+        age_ms = source.uniform(5_000, 45_000)
+        stay.learn_by_age(age_ms, absent=age_ms > 25_000)
+    assert stay.ms == pytest.approx(25_000, rel=0.15)
+    assert not stay.learn_by_age(0, absent=True), "what was just asked for tells nothing"
+
+
+def test_what_goes_next_is_kept_with_the_stay_and_forgotten_with_its_shadow() -> None:
+    store = MemoryMapStore()
+    stay = StayTime(FIRST_MS, Section(store, ""))
+    assert not stay.expect_margin(0.01), "there is no shadow"
+    stay.expect(40_000)
+    assert stay.expect_margin(0.01)
+    assert not stay.expect_margin(0.0105), "a little is not worth another look"
+    restored = StayTime(FIRST_MS, Section(store, ""))
+    restored.restore(store.records[""])
+    assert restored.margin_per_s == stay.margin_per_s == 0.01
+    assert stay.expect_margin(0.012)
+    assert stay.expect_margin(0.0)
+    assert not stay.expect_margin(0.0000001)
+    assert stay.expect_margin(None)
+    stay.expect_margin(0.01)
+    stay.expect(None)
+    assert (stay.margin_per_s, store.records) == (None, {})
+
+
 def test_by_the_specification_policy_says_it_whatever_is_heard() -> None:
     store = MemoryMapStore()
     StayTime(FIRST_MS, Section(store, "")).expect(50_000)

@@ -66,9 +66,11 @@ def test_time_scale_divides_every_duration_of_event_time() -> None:
 
 def test_the_rules_of_prefixes_reach_who_decides() -> None:
     rules = {"prefix_rule": "tuned", "prefix_asked_rule": "tuned", "prefix_absent_rule": "spec"}
+    rules["prefix_renew_rule"] = "tuned"
     settings = JobSettings.model_validate({"warmup": rules})
     assert (settings.prefixes().rule, settings.prefixes().asked_rule) == ("tuned", "tuned")
     assert (settings.planning().absent_rule, JobSettings().planning().absent_rule) == ("spec", "tuned")
+    assert (settings.planning().renew_rule, JobSettings().planning().renew_rule) == ("tuned", "spec")
     assert settings.planning().half_life_ms == settings.prefixes().half_life_ms, "rates and flows are of the same past"
 
 
