@@ -67,6 +67,7 @@ class AskedFamilies:
         self._store = store
         self._trunk: list[bytes] = []
         self._panes: dict[int, _Pane] = {}
+        self._clear()
 
     @property
     def trunk(self) -> tuple[bytes, ...]:
@@ -80,12 +81,12 @@ class AskedFamilies:
             whether any of their requests tells its segments.
         """
         for gone in self._panes.keys() - set(inside):
-            del self._panes[gone]
+            self._drop(gone)
         self._look(inside)
-        if not any(pane.requests for pane in self._panes.values()):
+        if not self._requests:
             return False
         while self._changed():
-            self._panes.clear()
+            self._clear()
             self._look(inside)
         return True
 
@@ -98,20 +99,20 @@ class AskedFamilies:
         """
         config = self._config
         oldest = max(first, last - config.panes + 1)
-        held = sorted(self._panes.items())
-        whole = np.sum([pane.bins for _, pane in held], axis=0)
         for panes in config.spans:
-            inside = [pane.bins for number, pane in held if number > last - panes]
+            inside = [pane for number, pane in self._panes.items() if number > last - panes]
             before_panes = max(0, last - panes - oldest + 1)
-            if not inside or before_panes < config.min_before_panes:
+            all_now = sum(pane.requests for pane in inside)
+            all_before = self._requests - all_now
+            enough = all_now >= config.min_users and all_before >= config.min_before_askers
+            if not enough or before_panes < config.min_before_panes:
                 continue
-            now: Integers = np.sum(inside, axis=0)
-            asked = np.flatnonzero(now)
-            all_now = int(now.sum())
-            counted = Counted(now[asked], (whole - now)[asked], all_now, int(whole.sum()) - all_now)
-            if all_now < config.min_users or counted.all_before < config.min_before_askers:
+            now: Integers = np.sum([pane.bins for pane in inside], axis=0)
+            ahead = self._ahead(now, max(all_now / self._requests, panes / (panes + before_panes)))
+            if not len(ahead):
                 continue
-            risen = deviations(counted, Span(panes, before_panes, asked, counted, counted)) > config.family_z
+            counted = Counted(now[ahead], (self._bins - now)[ahead], all_now, all_before)
+            risen = deviations(counted, Span(panes, before_panes, ahead, counted, counted)) > config.family_z
             if int(counted.now[risen].sum()) >= config.min_users:
                 return True
         return False
@@ -128,7 +129,7 @@ class AskedFamilies:
 
     def forget(self) -> None:
         """Nothing was asked for lately."""
-        self._panes.clear()
+        self._clear()
         if self._trunk:
             self._trunk = []
             self._store.remove(_TRUNK)
@@ -138,12 +139,38 @@ class AskedFamilies:
         hashes = unpack(blob, TrunkRecord).hashes
         self._trunk = [hashes[at : at + LEAD_BYTES] for at in range(0, len(hashes), LEAD_BYTES)]
 
+    def _ahead(self, now: Integers, share: float) -> Integers:
+        """The bins that can have risen: twice chi square is never below the binomial deviance.
+
+        Args:
+            now: requests of a span by bin; `share` its part of all requests, or of the time where that is more.
+        """
+        usual = self._bins * share
+        gained = now - usual
+        bar = max(0.0, self._config.family_z) ** 2 * (1 - share)
+        found: Integers = np.flatnonzero((gained > 0) & (2 * gained * gained > bar * usual))
+        return found
+
     def _look(self, inside: Sequence[int]) -> None:
         for number in inside:
             version = self._asked.version(number)
             known = self._panes.get(number)
             if known is None or known.version != version:
-                self._panes[number] = self._seen(number, version)
+                if known is not None:
+                    self._drop(number)
+                pane = self._panes[number] = self._seen(number, version)
+                self._requests += pane.requests
+                self._bins += pane.bins
+
+    def _drop(self, number: int) -> None:
+        pane = self._panes.pop(number)
+        self._requests -= pane.requests
+        self._bins -= pane.bins
+
+    def _clear(self) -> None:
+        self._panes.clear()
+        self._requests = 0
+        self._bins = np.zeros(BINS, dtype=np.int64)
 
     def _seen(self, number: int, version: int) -> _Pane:
         led = self._asked.led(number)
@@ -184,8 +211,7 @@ class AskedFamilies:
 
     def _changed(self) -> bool:
         """Shortens or lengthens the trunk by what the window says; whether it did."""
-        panes = self._panes.values()
-        requests = sum(pane.requests for pane in panes)
+        panes, requests = self._panes.values(), self._requests
         for depth in range(len(self._trunk)):
             if sum(pane.through[depth] for pane in panes) < self._config.trunk_kept * requests:
                 return self._grown(self._trunk[:depth])

@@ -157,13 +157,15 @@ class AskedPanes:
         groups = [group for group in self._groups((pane,)) if group.leads]
         most = max((group.leads for group in groups), default=0)
         kinds = sorted({group.leads for group in groups})
-        rows = np.zeros(sum(map(_count, groups)), dtype=_led(most))
-        begin = 0
-        for leads in kinds:
-            own = _told(groups, leads)
-            part = rows[begin : begin + len(own)]
-            part["row"], part["leads"][:, :leads] = own["row"], own["leads"]
-            begin += len(own)
+        rows = _told(groups, most)
+        if len(kinds) > 1:  # they were told with different settings
+            rows = np.zeros(sum(map(_count, groups)), dtype=_led(most))
+            begin = 0
+            for leads in kinds:
+                own = _told(groups, leads)
+                part = rows[begin : begin + len(own)]
+                part["row"], part["leads"][:, :leads] = own["row"], own["leads"]
+                begin += len(own)
         hashes = rows["leads"]
         return Led(rows["row"], hashes.view("V16"), _marks(hashes))
 
