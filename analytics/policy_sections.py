@@ -28,7 +28,9 @@ class FocusPolicy:
         0.08, "should_preheat: by how much entropy must fall a minute, on average.", unit="bits/min", low=0, high=32
     )
     keys: int = knob(50, "How many of the hottest keys a focus names.", unit="keys", low=1, high=1000)
-    boost: float = knob(2.0, "Factor on the demand of embeddings, adapters and prefixes that a focus names.", low=1, high=100)
+    boost: float = knob(
+        2.0, "Factor on the demand of embeddings, adapters and prefixes that a focus names.", low=1, high=100
+    )
 
     @property
     def tuned(self) -> bool:
