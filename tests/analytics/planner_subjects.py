@@ -123,7 +123,8 @@ def engine_event(chance: random.Random, at_ms: int, number: int, kinds: Sequence
         return heard(partial({"t": 1 + number % 9}, pane_ms, shard=number, scope=scope, dimension="template"))
     if kind == "crowd":
         adapter = f"a@{number}" if strange else chance.choice(["a@1", "a@2", "b@1"])
-        told = Focused(scope, "adapter", at_ms, at_ms + 20_000, (adapter,), {"users": float(number)})
+        dimension, key = chance.choice([("adapter", adapter), ("prefix_family", name(path[0]))])
+        told = Focused(scope, dimension, at_ms, at_ms + 20_000, (key,), {"users": float(number)})
         return heard(seal(Tag.FOCUSED, "p", told))
     return answer("p", at_ms, chance.random(), kind == "residency")
 
