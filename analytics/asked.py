@@ -75,19 +75,23 @@ class Asking:
         bare: rows without leads.
         led: rows with `leads` of them.
         begins: where the hashes begin in a fact with these names.
+
+    Attributes:
+        cut: where the leads lie in a fact that has all of them, because it has `enough` segments.
     """
 
-    __slots__ = ("_begins", "_cut", "_leads", "bare", "led")
+    __slots__ = ("_begins", "_leads", "bare", "cut", "enough", "led")
 
     def __init__(self, bare: list[bytes], led: list[bytes], leads: int, begins: int) -> None:
         self.bare = bare
         self.led = led
         self._leads = leads
         self._begins = begins
-        self._cut = slice(begins, begins + leads * LEAD_BYTES)
+        self.cut = slice(begins, begins + leads * LEAD_BYTES)
+        self.enough = leads or 1 << 16
 
     def add(self, fact: bytes, segments: int) -> None:
-        """Tells of a request.
+        """Tells of a request. Where it has enough segments, `led` gets its row and what `cut` cuts out.
 
         Args:
             segments: of its prompt.
@@ -95,7 +99,7 @@ class Asking:
         if not segments or not self._leads:
             self.bare.append(fact[ROW])
         elif segments >= self._leads:
-            self.led.append(fact[ROW] + fact[self._cut])
+            self.led.append(fact[ROW] + fact[self.cut])
         else:
             told = fact[self._begins : self._begins + segments * LEAD_BYTES]
             self.led.append((fact[ROW] + told).ljust(row_bytes(self._leads), b"\0"))

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from analytics import shard_log
-from analytics.asked import Asking, PendingAsked
+from analytics.asked import ROW, Asking, PendingAsked
 from analytics.deltas import PendingChains
 from analytics.demand_config import DemandConfig
 from analytics.envelopes import EmbedRequest, Tag, seal
@@ -157,7 +157,12 @@ class Demand:
         self._retained.count(
             pane, phase, identity, known.place, known.sight, query, known.template, known.adapter, weight, user
         )
-        known.asked.add(fact, segments)
+        # What `Asking.add` does in the common case, without the call.
+        asked = known.asked
+        if segments >= asked.enough:
+            asked.led.append(fact[ROW] + fact[asked.cut])
+        else:
+            asked.add(fact, segments)
         chain_kept = not segments or self._chains.add(known.place, fact[HEAD.size : kept], names_bytes, weight, at_ms)
         out: list[bytes] = []
         scope = known.place[0]
