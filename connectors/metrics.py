@@ -153,6 +153,9 @@ class MetricSink(Protocol):
     def observe(self, name: MetricName, seconds: float, /, **labels: str) -> None:
         """Add one duration to a histogram."""
 
+    def forget(self, label: str, value: str) -> None:
+        """Take away whatever carries this label: what it stood for is gone, and must not be read as standing still."""
+
 
 class SilentMetrics:
     """A sink for processes that nobody scrapes."""
@@ -165,6 +168,9 @@ class SilentMetrics:
 
     def observe(self, name: MetricName, seconds: float, /, **labels: str) -> None:
         """Forget it."""
+
+    def forget(self, label: str, value: str) -> None:
+        """There is nothing."""
 
 
 SILENT: MetricSink = SilentMetrics()
@@ -209,6 +215,14 @@ class PrometheusMetrics:
         """Add one duration to a histogram."""
         histogram = self._histograms[name]
         (histogram.labels(**labels) if labels else histogram).observe(seconds)
+
+    def forget(self, label: str, value: str) -> None:
+        """See `MetricSink.forget`."""
+        for name, metric in METRICS.items():
+            if label not in metric.labels:
+                continue
+            held = self._counters.get(name) or self._gauges.get(name) or self._histograms[name]
+            held.remove_by_labels({label: value})
 
     def exposition(self) -> bytes:
         """The page that Prometheus reads (text format)."""

@@ -51,7 +51,6 @@ class Department:
         self._shared = shared
         tree, ports, settings = shared.tree, shared.ports, shared.tree.executor
         self._is_redis = name == tree.redis.pool_key
-        self._replicas = tree.replicas_of(name)
         line = WaitingLine(settings.queue_bound, ports.now_ms)
         self.intake = Intake(
             name,
@@ -70,10 +69,38 @@ class Department:
             shared.keeper.doubt,
             shared.metrics,
         )
-        self.pool = Pool(name, self._replicas, self._pool_tools(), line, self.settler, self.intake.tracker, remember)
+        self.pool = Pool(
+            name,
+            self._replicas,
+            self._pool_tools(),
+            line,
+            self.settler,
+            self.intake.tracker,
+            lambda replica: self.workers.wind_up(replica),
+            remember,
+        )
         places = settings.redis_concurrency if self._is_redis else settings.concurrency
-        self.workers = Workers(self._worker_tools(line), dict.fromkeys(self._replicas, places))
+        self.workers = Workers(self._worker_tools(line), places, self._replicas())
         self.sweeper = self._sweeper()
+
+    def _replicas(self) -> tuple[str, ...]:
+        """Those that take work; a Redis pool is its own one."""
+        return (self.name,) if self._is_redis else self._shared.roster.names(self.name)
+
+    @property
+    def awaiting(self) -> bool:
+        """Whether it is not known yet which replicas the pool has."""
+        return not self._is_redis and self._shared.roster.awaited(self.name)
+
+    def welcome(self, replica: str) -> None:
+        """A replica takes warm-ups from now on."""
+        self.workers.open(replica)
+
+    def part_with(self, replica: str) -> int:
+        """A replica takes no more warm-ups; returns how many works were turned away that waited for it. What runs there
+        goes on."""
+        self.workers.close(replica)
+        return self.pool.part_with(replica)
 
     def _pool_tools(self) -> PoolTools:
         shared = self._shared
@@ -104,6 +131,7 @@ class Department:
             apply=self._in_redis() if self._is_redis else self._on_engines(),
             patience=Patience(settings.attempts, settings.backoff_ms, settings.request_timeout_ms),
             now_ms=shared.ports.now_ms,
+            takes=lambda replica: replica == self.name if self._is_redis else shared.roster.takes(replica),
             frozen=shared.book.frozen,
             cancelled=shared.cancelled.__contains__,
             used=self.pool.used,
@@ -112,7 +140,7 @@ class Department:
 
     def _on_engines(self) -> Callable[[WarmupCommand, str, float], Awaitable[Ending]]:
         ports, salts = self._shared.ports, self._shared.salts
-        engines, max_tokens = ports.engines, self._shared.tree.executor.answer_tokens
+        engines, max_tokens = self._shared.engines, self._shared.tree.executor.answer_tokens
         appliers: Mapping[type[Target], EngineApplier] = {
             Prefix: PrefixApplier(ports.blobs, salts),
             Adapter: AdapterApplier(),
@@ -155,7 +183,7 @@ class Department:
         scale, slack, book = self._shared.tree.time_scale, self._shared.tree.executor.quota_slack, self._shared.book
         if self._is_redis:
             return entry_rate(book, scope, self.intake.part, scale, slack)
-        return prefill_rate(book, scope, len(self._replicas), self.intake.part, scale, slack)
+        return prefill_rate(book, scope, len(self._replicas()), self.intake.part, scale, slack)
 
     def _deliver(self, batch: list[tuple[Record, Place]]) -> None:
         self.pool.deliver(batch)

@@ -114,6 +114,11 @@ class Intake:
         return max(1, len(self._assigned)) / self._partitions
 
     @property
+    def started(self) -> bool:
+        """Whether it has begun to read."""
+        return self._thread.ident is not None
+
+    @property
     def alive(self) -> bool:
         """Whether the thread does its work."""
         return self._thread.is_alive() and self.failure is None

@@ -24,7 +24,7 @@ class LeaseKeeper:
 
     Args:
         holder: name of this life of this process.
-        replicas: engines to speak for, as far as nobody else does.
+        replicas: engines to speak for, as far as nobody else does; more may come.
         life_ms: life of a lease, as the port was built with.
         gained, lost: told of every change.
         forgotten: told when Redis no longer knows our presence before its time: it has lost its data.
@@ -43,7 +43,8 @@ class LeaseKeeper:
     ) -> None:
         self._leases = leases
         self._holder = holder
-        self._replicas = tuple(replicas)
+        self._replicas = dict.fromkeys(replicas)
+        self._woken = asyncio.Event()
         self._life_s = life_ms / 1000
         self._gained = gained
         self._lost = lost
@@ -56,6 +57,20 @@ class LeaseKeeper:
     def holds(self, replica: str) -> bool:
         """Whether this executor speaks for a replica."""
         return replica in self._held
+
+    def add(self, replica: str) -> None:
+        """A replica has come: its lease is taken at once if it is free."""
+        self._replicas[replica] = None
+        self._woken.set()
+
+    async def remove(self, replica: str) -> None:
+        """A replica has gone: its lease is given back."""
+        self._replicas.pop(replica, None)
+        held = self._held.get(replica)
+        if held is not None:
+            self._drop(replica)
+            with contextlib.suppress(StokerError):
+                await self._leases.release(held[0])
 
     async def begin(self) -> None:
         """Shows presence and takes what is free.
@@ -70,7 +85,10 @@ class LeaseKeeper:
     async def run(self) -> None:
         """Works until cancelled."""
         while True:
-            await asyncio.sleep(self._life_s / RENEWALS_A_LIFE)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._life_s / RENEWALS_A_LIFE):
+                    await self._woken.wait()
+            self._woken.clear()
             try:
                 await self._show_presence()
                 await self._turn()
@@ -98,17 +116,22 @@ class LeaseKeeper:
             self._forgotten()
 
     async def _turn(self) -> None:
-        for replica in self._replicas:
+        for replica in list(self._replicas):
             asked_at = time.monotonic()
             held = self._held.get(replica)
             if held is not None:
-                if await self._leases.renew(held[0]):
+                renewed = await self._leases.renew(held[0])
+                if replica not in self._held:
+                    continue  # it was removed meanwhile
+                if renewed:
                     self._held[replica] = (held[0], asked_at)
                 else:
                     self._drop(replica)
                 continue
-            lease = await self._leases.acquire(replica, self._holder)
-            if lease is not None:
+            lease = await self._leases.acquire(replica, self._holder) if replica in self._replicas else None
+            if lease is not None and replica not in self._replicas:
+                await self._leases.release(lease)
+            elif lease is not None:
                 self._held[replica] = (lease, asked_at)
                 self._metrics.level("stoker_executor_lease_held_count", 1, replica=replica)
                 self._gained(replica)

@@ -11,7 +11,7 @@ from executor.commits import Place
 from schemas import WarmupCommand
 
 Stage = Literal["new", "waiting", "running", "dropped", "settled"]
-StopCause = Literal["cancelled", "frozen", "draining"]
+StopCause = Literal["cancelled", "frozen", "draining", "departed"]
 
 
 @dataclass(eq=False)
@@ -21,6 +21,7 @@ class Work:
     Attributes:
         arrived_ms: wall time at which it was admitted; `queued_ms` of its outcome counts from here.
         charged_tokens: what was taken from the scope's quota for it.
+        begun: somebody began it before, so that it may be in the engine already.
         stop: why it must not go on; set by whoever stops it, read when it ends.
         task: the running application, while there is one.
     """
@@ -30,6 +31,7 @@ class Work:
     arrived_ms: int
     stage: Stage = "new"
     charged_tokens: int = 0
+    begun: bool = False
     stop: StopCause | None = None
     task: asyncio.Task[None] | None = None
 

@@ -20,7 +20,7 @@ from executor.orders import Order, Orders, StopCause, Work
 from executor.outcomes import Ending
 from executor.publisher import Publisher
 from executor.quota import Quota
-from executor.replicas import replicas_for
+from executor.replicas import departed, replicas_for
 from executor.settle import Settler
 from executor.waiting import WaitingLine
 from schemas import (
@@ -75,27 +75,30 @@ class Pool:
     """The open commands of one pool.
 
     Args:
-        replicas: names of the pool's replicas; of a Redis pool, its own name.
+        replicas: names of the pool's replicas that take warm-ups now; of a Redis pool, its own name.
+        absent: told of a replica that is none of these, and for which a work waits that was begun there.
         heard: told of each command that is this pool's.
     """
 
     def __init__(
         self,
         name: str,
-        replicas: Sequence[str],
+        replicas: Callable[[], Sequence[str]],
         tools: PoolTools,
         line: WaitingLine,
         settler: Settler,
         tracker: CommitTracker,
+        absent: Callable[[str], None],
         heard: Callable[[WarmupCommand], None] = lambda _: None,
     ) -> None:
         self.name = name
         self.orders = Orders()
-        self._replicas = tuple(replicas)
+        self._replicas = replicas
         self._tools = tools
         self._line = line
         self._settler = settler
         self._tracker = tracker
+        self._absent = absent
         self._heard = heard
         self._inbox: asyncio.Queue[list[tuple[Record, Place]]] = asyncio.Queue()
 
@@ -147,7 +150,7 @@ class Pool:
         reached("command_consumed")
         self._tools.metrics.count("stoker_executor_commands_total", pool=self.name)
         self._heard(command)
-        names = (self.name,) if isinstance(command.target, Cancel) else replicas_for(command, self._replicas)
+        names = (self.name,) if isinstance(command.target, Cancel) else replicas_for(command, self._replicas())
         order, new = self.orders.take(command, place, names, self._tools.now_ms())
         works = order.works if new else [work for work in order.works if work.stage == "dropped"]
         for work in works:
@@ -191,7 +194,7 @@ class Pool:
                 cancelled=command.command_id in tools.cancelled,
                 frozen=tools.book.frozen(command.scope),
                 shadow=tools.shadow,
-                replica_known=work.replica in self._replicas,
+                replica_known=work.replica in self._replicas(),
             ),
         )
         if isinstance(verdict, Go) and not verdict.begun_before and not self._charge(work):
@@ -259,7 +262,10 @@ class Pool:
         await self._keep_content(work.command)
         if self._gone(work):
             return
-        overtaken = None if begun_before else self._overtaken(work.command)
+        work.begun = begun_before
+        if begun_before and work.replica not in self._replicas():
+            self._absent(work.replica)
+        overtaken = None if begun_before else self._overtaken(work)
         if overtaken is not None:
             self._end(work, overtaken)
             return
@@ -267,8 +273,12 @@ class Pool:
         if turned_away is not None:
             self._end(turned_away, Ending("rejected", OutcomeReason.QUEUE_FULL))
 
-    def _overtaken(self, command: WarmupCommand) -> Ending | None:
-        """A Cancel or a freeze that was heard while Redis was asked found nothing to stop yet: it counts here."""
+    def _overtaken(self, work: Work) -> Ending | None:
+        """A Cancel, a freeze or a departure that was heard while Redis was asked found nothing to stop yet: it counts
+        here."""
+        command = work.command
+        if work.replica not in self._replicas():
+            return departed(taken_over=False)
         if command.command_id in self._tools.cancelled:
             return Ending("cancelled", OutcomeReason.CANCELLED)
         reasons = self._tools.book.frozen(command.scope) if held_by_freeze(command) else ()
@@ -317,6 +327,15 @@ class Pool:
         works = (work for work in self.orders.works() if held_by_freeze(work.command))
         frozen = [work for work in works if self._tools.book.frozen(work.command.scope)]
         return sum(self._stop(work, "frozen") for work in frozen)
+
+    def part_with(self, replica: str) -> int:
+        """A replica takes no more warm-ups: what waits for it and was not begun there ends; returns how many works
+        that were."""
+        works = [work for work in self.orders.works(("waiting",)) if work.replica == replica and not work.begun]
+        removed = [work for work in works if self._line.remove(work)]
+        for work in removed:
+            self._end(work, departed(taken_over=False))
+        return len(removed)
 
     def _stop(self, work: Work, cause: StopCause) -> bool:
         if work.stage == "running":

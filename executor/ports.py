@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from connectors.discovery import Discovery, FoundReplicas
 from connectors.engines.base import Engine
 from connectors.kafka.base import Consumer, Producer
 from connectors.metrics import MetricSink
@@ -16,11 +17,24 @@ from connectors.redis.semantic import SemanticCache
 from connectors.values import Loader
 from executor.settings import EngineSettings, ExecutorSettings, ExecutorTree
 from executor.sweeper import LEASE_MS
+from schemas.errors import BrokenConfiguration
 
 
 def wall_clock_ms() -> int:
     """This machine's clock."""
     return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True)
+class ReplicaSource:
+    """Where replicas come from that the settings do not list, and what they have in common."""
+
+    settings: FoundReplicas
+    discovery: Discovery
+
+
+def _no_engine(settings: EngineSettings) -> Engine:
+    raise BrokenConfiguration(f"nobody can make an engine for {settings.name}")
 
 
 @dataclass(frozen=True)
@@ -30,7 +44,9 @@ class Ports:
     Attributes:
         consumer: makes a consumer of a group, or of none.
         sweep_leases: of the sweeper, with its shorter life.
-        engines: by replica name.
+        engines: of the replicas in the settings, by name.
+        sources: of further replicas.
+        engine: makes the engine of a replica that was found; closed by the executor when the replica has left.
         loaders: of business values, by name.
     """
 
@@ -46,6 +62,8 @@ class Ports:
     values: Values
     engines: Mapping[str, Engine]
     loaders: Mapping[str, Loader] = field(default_factory=dict)
+    sources: Sequence[ReplicaSource] = ()
+    engine: Callable[[EngineSettings], Engine] = _no_engine
     now_ms: Callable[[], int] = wall_clock_ms
 
 
@@ -81,7 +99,12 @@ async def real_ports(tree: ExecutorTree, metrics: MetricSink) -> AsyncIterator[P
         )
 
     redis = async_client(tree.redis)
-    engines = {engine.name: _engine(engine, settings.request_timeout_ms) for engine in settings.engines}
+
+    def engine_of(engine: EngineSettings) -> Engine:
+        return _engine(engine, settings.request_timeout_ms)
+
+    sources = _sources(settings, metrics)
+    engines = {engine.name: engine_of(engine) for engine in settings.engines}
     loaders = _loaders(settings)
     try:
         with KafkaRecordProducer(tree.kafka, client_id="stoker-executor", metrics=metrics) as producer:
@@ -98,8 +121,12 @@ async def real_ports(tree: ExecutorTree, metrics: MetricSink) -> AsyncIterator[P
                 values=RedisValues(redis),
                 engines=engines,
                 loaders=loaders,
+                sources=sources,
+                engine=engine_of,
             )
     finally:
+        for source in sources:
+            await source.discovery.close()
         for engine in engines.values():
             await engine.close()
         for loader in loaders.values():
@@ -113,6 +140,25 @@ def _loaders(settings: ExecutorSettings) -> dict[str, Loader]:
 
     loaders: dict[str, Loader] = {source.name: HttpLoader(source) for source in settings.http_loaders}
     return loaders | {source.name: SqlLoader(source) for source in settings.sql_loaders}
+
+
+def _sources(settings: ExecutorSettings, metrics: MetricSink) -> tuple[ReplicaSource, ...]:
+    """
+    Raises:
+        BrokenConfiguration: a secret or a file of a source is missing.
+    """
+    from connectors.discovery import DnsDiscovery, KubernetesDiscovery
+
+    found = settings.discovery
+    for source in found.found:
+        if source.api_key is not None:
+            source.api_key.reveal()  # now rather than when the first replica comes
+    named = [ReplicaSource(dns, DnsDiscovery(dns, found.keep_s, metrics=metrics)) for dns in found.dns]
+    clustered = [
+        ReplicaSource(service, KubernetesDiscovery(service, found.keep_s, metrics=metrics))
+        for service in found.kubernetes
+    ]
+    return (*named, *clustered)
 
 
 def _engine(settings: EngineSettings, timeout_ms: int) -> Engine:

@@ -26,7 +26,8 @@ async def serve(tree: ExecutorTree) -> int:
     """
     if not tree.pools:
         raise BrokenConfiguration(
-            "the executor has no pool: list [[executor.engines]] or leave executor.redis_pools on"
+            "the executor has no pool: list [[executor.engines]], name a source in executor.discovery, or leave"
+            " executor.redis_pools on"
         )
     stop, code = asyncio.Event(), 0
 

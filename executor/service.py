@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from connectors.metrics import SILENT, MetricSink
+from executor.arrivals import Arrivals
 from executor.department import Department
 from executor.failpoints import reached
 from executor.policy_feed import PolicyFeed
@@ -56,6 +57,8 @@ class Executor:
         )
         self._speaker = Speaker(self._shared)
         self._departments = [Department(pool, self._shared, self._remember) for pool in tree.pools]
+        self._arrivals = Arrivals(self._shared, {each.name: each for each in self._departments}, self._speaker)
+        self._arriving: list[asyncio.Task[None]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._takers: list[asyncio.Task[None]] = []
 
@@ -110,7 +113,10 @@ class Executor:
         if not await asyncio.to_thread(self._tail.caught_up.wait, CAUGHT_UP_S):
             log.warning("the tail has not caught up in %.0f s: a Cancel of before may not be known yet", CAUGHT_UP_S)
         for department in self._departments:
-            department.intake.start()
+            if not department.awaiting:
+                department.intake.start()
+        if self._shared.ports.sources:
+            self._arriving.append(asyncio.create_task(self._arrivals.run(), name="discovery"))
         self.ready = True
 
     async def drain(self) -> None:
@@ -122,6 +128,7 @@ class Executor:
             return
         self.ready, self.draining = False, True
         log.info("draining")
+        await ended(self._arriving)
         for department in self._departments:
             department.intake.stop_reading()
         await ended(self._takers)
@@ -134,23 +141,27 @@ class Executor:
         await ended(self._tasks)
         await asyncio.gather(*(d.sweeper.end() for d in self._departments if d.sweeper is not None))
         await self._speaker.end()
+        await self._arrivals.end()
         log.info("drained")
 
     def broken(self) -> list[str]:
         """What has ended and does not come back by itself; empty while the process is worth keeping."""
         if not self.ready:
             return []
-        found = [because(f"intake of {d.name}", d.intake.failure) for d in self._departments if not d.intake.alive]
+        begun = [d for d in self._departments if d.intake.started]
+        found = [because(f"intake of {d.name}", d.intake.failure) for d in begun if not d.intake.alive]
         found += [because("policy feed", self._policy.failure)] if not self._policy.alive else []
         found += [because("tail", self._tail.failure)] if not self._tail.alive else []
-        tasks = (*self._tasks, *self._takers, *self._speaker.tasks)
+        tasks = (*self._arriving, *self._tasks, *self._takers, *self._speaker.tasks)
         return found + [because(task.get_name(), failure_of(task)) for task in tasks if task.done()]
 
     def unready(self) -> list[str]:
         """Why it does not take commands now; empty when it does."""
         if not self.ready:
             return ["draining" if self.draining else "starting"]
-        why = [f"{d.name}: not in its consumer group yet" for d in self._departments if not d.intake.joined.is_set()]
+        why = [f"{d.name}: its replicas have not been found yet" for d in self._departments if d.awaiting]
+        begun = [d for d in self._departments if not d.awaiting]
+        why += [f"{d.name}: not in its consumer group yet" for d in begun if not d.intake.joined.is_set()]
         if not self._shared.keeper.trusted:
             why.append("the ledger is being rebuilt")
         return why + self.broken()

@@ -8,23 +8,28 @@ from typing import Self
 from pydantic import ConfigDict, Field, model_validator
 
 from analytics.pools import is_redis
+from connectors.discovery.settings import DiscoverySettings, FoundReplicas
 from connectors.engines.base import EngineKind
 from connectors.settings import EncoderSettings, KafkaSettings, RedisSettings, SecretRef, Section, TimeScale
 from connectors.values.settings import HttpLoaderSettings, LoaderSettings, SqlLoaderSettings
+
+LONGEST_NAME = 128
 
 
 class EngineSettings(Section):
     """One replica of a serving engine."""
 
     name: str = Field(
-        min_length=1, max_length=128, description="Name of the replica, as the gateway reports it in its events."
+        min_length=1,
+        max_length=LONGEST_NAME,
+        description="Name of the replica, as the gateway reports it in its events.",
     )
     url: str = Field(pattern=r"^https?://", description="Base URL of its HTTP API, without /v1.")
     pool: str = Field(min_length=1, max_length=128, description="Pool of equal replicas that it belongs to.")
     zone: str | None = Field(
         default=None,
         min_length=1,
-        max_length=128,
+        max_length=LONGEST_NAME,
         description="What fails together with it, as a rack or an availability zone: copies are spread over zones.",
     )
     kind: EngineKind = Field(
@@ -44,6 +49,7 @@ class ExecutorSettings(Section):
     engines: tuple[EngineSettings, ...] = Field(
         default=(), description="The replicas that it warms. Every executor of a pool lists all replicas of the pool."
     )
+    discovery: DiscoverySettings = DiscoverySettings()
     salts: Mapping[str, Mapping[str, SecretRef]] = Field(
         default_factory=dict,
         description="Cache salts: by scope, then by the salt_ref that its commands name, a reference to each salt.",
@@ -151,8 +157,13 @@ class ExecutorSettings(Section):
         for engine in self.engines:
             if is_redis(engine.pool):
                 raise ValueError(f"engines: pool {engine.pool!r} is a Redis pool; choose another name for the engines")
+        for source in self.discovery.found:
+            if is_redis(source.pool):
+                raise ValueError(
+                    f"discovery: pool {source.pool!r} is a Redis pool; choose another name for the engines"
+                )
         for pool in self.engine_pools:
-            kinds = sorted({engine.kind for engine in self.engines_of(pool)})
+            kinds = sorted({each.kind for each in self._replicas if each.pool == pool})
             if len(kinds) > 1:
                 raise ValueError(
                     f"engines: pool {pool!r} has engines of kinds {', '.join(kinds)}; give each its own pool"
@@ -166,12 +177,12 @@ class ExecutorSettings(Section):
 
     @property
     def engine_pools(self) -> tuple[str, ...]:
-        """Names of the engine pools, each once, in the order of their first engine."""
-        return tuple(dict.fromkeys(engine.pool for engine in self.engines))
+        """Names of the engine pools, each once: first those of listed engines, in their order, then of found ones."""
+        return tuple(dict.fromkeys(each.pool for each in self._replicas))
 
-    def engines_of(self, pool: str) -> tuple[EngineSettings, ...]:
-        """The replicas of a pool."""
-        return tuple(engine for engine in self.engines if engine.pool == pool)
+    @property
+    def _replicas(self) -> tuple[EngineSettings | FoundReplicas, ...]:
+        return (*self.engines, *self.discovery.found)
 
 
 class ExecutorTree(Section):
@@ -189,9 +200,3 @@ class ExecutorTree(Section):
     def pools(self) -> tuple[str, ...]:
         """Every pool that it serves: the engines' and its Redis."""
         return (*self.executor.engine_pools, *((self.redis.pool_key,) if self.executor.redis_pools else ()))
-
-    def replicas_of(self, pool: str) -> tuple[str, ...]:
-        """Names of a pool's replicas; a Redis pool is its own one."""
-        if pool == self.redis.pool_key:
-            return (pool,)
-        return tuple(engine.name for engine in self.executor.engines_of(pool))

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from analytics.policy import PolicyBook
+from connectors.engines.base import Engine
 from connectors.metrics import MetricSink
 from executor.apply.salts import SaltStore
 from executor.ledger_keeper import LedgerKeeper
 from executor.memory import Published, Recent
 from executor.ports import Ports
 from executor.publisher import Publisher
+from executor.roster import Roster
 from executor.settings import ExecutorTree
 from schemas import WarmupCommand, topics
 
@@ -35,6 +37,7 @@ class Shared:
 
     Attributes:
         holder: its name in leases and in the ledger.
+        roster: which replicas there are. engines: of each of them, by name.
         book: the running policy; only the event loop touches it.
         published: outcomes that are out.
         cancelled: commands that were taken back, whether they have been seen or not.
@@ -46,6 +49,8 @@ class Shared:
         self.ports = ports
         self.metrics = metrics
         self.holder = holder_name()
+        self.roster = Roster(tree.executor.engines, [source.settings for source in ports.sources])
+        self.engines: dict[str, Engine] = dict(ports.engines)
         self.salts = SaltStore(tree.executor.salts)
         self.book = PolicyBook()
         self.published = Published()

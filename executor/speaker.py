@@ -22,13 +22,12 @@ class Speaker:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         settings = shared.tree.executor
-        self._engines = {engine.name: engine for engine in settings.engines}
         self._watches: dict[str, tuple[ReplicaWatch, asyncio.Task[None]]] = {}
         self._ended: list[asyncio.Task[None]] = []
         self.leases = LeaseKeeper(
             shared.ports.leases,
             shared.holder,
-            tuple(self._engines),
+            tuple(engine.name for engine in settings.engines),
             settings.lease_ms,
             self._speak_for,
             self._fall_silent,
@@ -51,6 +50,32 @@ class Speaker:
         await self.leases.release_all()
         await ended(self._ended)
 
+    def join(self, replica: str) -> None:
+        """A replica has come, or has ceased or begun to drain."""
+        watch, member = self._watches.get(replica), self._shared.roster.get(replica)
+        if watch is not None and member is not None:
+            watch[0].draining = member.draining
+        self.leases.add(replica)
+
+    async def leave(self, replica: str) -> None:
+        """A replica has left: its last sample tells so, and its lease is given back."""
+        watch = await self._silenced(replica)
+        if watch is not None:
+            await watch.farewell()
+        await self.leases.remove(replica)
+
+    async def move(self, replica: str) -> None:
+        """Another engine answers under the name now: its watch knows nothing of the one before."""
+        if await self._silenced(replica) is not None and self.leases.holds(replica):
+            self._speak_for(replica)
+
+    async def _silenced(self, replica: str) -> ReplicaWatch | None:
+        watch = self._watches.pop(replica, None)
+        if watch is None:
+            return None
+        await ended([watch[1]])
+        return watch[0]
+
     def hear(self, outcome: WarmupOutcome) -> None:
         """An outcome of any executor: what it made resident on a replica of ours is watched."""
         watch = self._watches.get(outcome.replica)
@@ -68,11 +93,14 @@ class Speaker:
         return [task for _, task in self._watches.values()]
 
     def _speak_for(self, replica: str) -> None:
-        shared, engine = self._shared, self._engines[replica]
+        shared, member = self._shared, self._shared.roster.get(replica)
+        if member is None or replica in self._watches:
+            return
+        engine = member.engine
         watch = ReplicaWatch(
             replica,
             engine.pool,
-            shared.ports.engines[replica],
+            shared.engines[replica],
             shared.ports.blobs,
             shared.salts,
             shared.publisher,
@@ -83,6 +111,7 @@ class Speaker:
             shared.metrics,
             engine.zone,
         )
+        watch.draining = member.draining
         self._watches[replica] = (watch, asyncio.create_task(watch.run(), name=f"watch {replica}"))
 
     def _may_probe(self) -> bool:
@@ -94,4 +123,4 @@ class Speaker:
         watch = self._watches.pop(replica, None)
         if watch is not None:
             watch[1].cancel()
-            self._ended.append(watch[1])
+            self._ended = [task for task in self._ended if not task.done()] + [watch[1]]

@@ -41,6 +41,16 @@ class WaitingLine:
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
 
+    def waiting(self, replica: str) -> int:
+        """How many works wait for a replica."""
+        return len(self._lines.get(replica, ()))
+
+    def forget(self, replica: str) -> None:
+        """A replica is gone and nothing waits for it."""
+        if not self.waiting(replica):
+            self._lines.pop(replica, None)
+            self._changed.pop(replica, None)
+
     def put(self, work: Work) -> Work | None:
         """Lets a work wait. When the line is over its bound, the lowest is removed and returned; it may be this one."""
         self._insert(work)

@@ -9,6 +9,8 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from connectors.engines.base import Engine, EngineMetrics, Messages, Tokens
 from connectors.metrics import SILENT, MetricSink
 from connectors.redis.base import AsyncBlobs
@@ -53,6 +55,9 @@ class Prefixed:
 class ReplicaWatch:
     """Everything that the lease-holder of a replica says about it, and the first token that it asks of a new one.
 
+    Attributes:
+        draining: the replica is about to go, as its source says.
+
     Args:
         may_probe: whether that token may be asked for now.
         now_ms: wall clock.
@@ -74,6 +79,7 @@ class ReplicaWatch:
         zone: str | None = None,
     ) -> None:
         self.replica = replica
+        self.draining = False
         self._engine = engine
         self._blobs = blobs
         self._salts = salts
@@ -127,10 +133,21 @@ class ReplicaWatch:
             log.warning("engine %s lives anew: everything it held counts as lost", self.replica)
             self._book.on_restart()
             self._changed.set()
+        if self.draining and sample.state == "ready":
+            sample = structs.replace(sample, state="draining")
         if self._readiness.became(sample, 0.0 if metrics is None else metrics.ttft_s.count):
             self._new.set()
         self._metrics.level("stoker_executor_replica_ready_count", float(sample.state == "ready"), replica=self.replica)
         return sample
+
+    async def farewell(self) -> None:
+        """The replica has left: its last sample says so, so that nobody plans for it until its samples are old."""
+        if self._sampler.incarnations.name is None:
+            return
+        try:
+            await self._publisher.sample(self._sampler.sample(None, self._now_ms(), None))
+        except StokerError as fault:
+            log.warning("last sample of %s not published: %s", self.replica, fault)
 
     async def _looked(self) -> EngineMetrics | None:
         """The engine's metrics, and beside them what it lists; None if it did not answer."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from connectors.metrics import SILENT, MetricSink
@@ -17,8 +17,9 @@ from executor.ledger_keeper import LedgerKeeper
 from executor.memory import Published
 from executor.orders import Work
 from executor.outcomes import Ending, first_try
+from executor.replicas import closed_by_departure, departed
 from executor.settle import Settler
-from executor.tasks import side_by_side
+from executor.tasks import ended
 from executor.waiting import WaitingLine
 from schemas import OutcomeReason, StackFault, TransientFault, WarmupCommand
 from schemas.canonical import outcome_id
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 LOOK_AGAIN_MS = 250
 """Pause before asking again for work that another executor has in hand."""
 PAUSE_AFTER_FAULT_S = 0.25
+CLOSING_S = 5.0
 
 Apply = Callable[[WarmupCommand, str, float], Awaitable[Ending]]
 """One attempt at a command on a replica within so many seconds."""
@@ -38,6 +40,7 @@ class WorkerTools:
     """What the workers of a pool share.
 
     Attributes:
+        takes: whether a replica is there and takes warm-ups.
         frozen: the reasons why a scope may not act now.
         cancelled: whether a command was taken back.
         used: told what a work was charged and how it ended, so that what was not spent is given back.
@@ -52,6 +55,7 @@ class WorkerTools:
     apply: Apply
     patience: Patience
     now_ms: Callable[[], int]
+    takes: Callable[[str], bool]
     frozen: Callable[[str], tuple[str, ...]]
     cancelled: Callable[[str], bool]
     used: Callable[[Work, Ending], None]
@@ -62,12 +66,18 @@ class Workers:
     """The workers of one pool.
 
     Args:
-        concurrency: how many works may run at once on each replica.
+        places: how many works may run at once on each replica.
+        replicas: those that are there from the beginning.
     """
 
-    def __init__(self, tools: WorkerTools, concurrency: Mapping[str, int]) -> None:
+    def __init__(self, tools: WorkerTools, places: int, replicas: Iterable[str]) -> None:
         self._tools = tools
-        self._concurrency = concurrency
+        self._places = places
+        self._open = set(replicas)
+        self._left: set[str] = set()
+        self._serving: dict[str, list[asyncio.Task[None]]] = {}
+        self._winding: dict[str, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
         self._running: set[Work] = set()
 
     @property
@@ -75,18 +85,82 @@ class Workers:
         """Works in hand."""
         return len(self._running)
 
+    def open(self, replica: str) -> None:
+        """A replica takes work from now on."""
+        self._open.add(replica)
+        self._changed.set()
+
+    def close(self, replica: str) -> None:
+        """No further work is taken for a replica but what was begun there; what runs goes on."""
+        self._open.discard(replica)
+        self.wind_up(replica)
+
+    def wind_up(self, replica: str) -> None:
+        """A replica is not there, and work that was begun on it waits: it needs an outcome nevertheless."""
+        self._left.add(replica)
+        self._changed.set()
+
+    async def let_go(self, replica: str) -> None:
+        """Closes what runs on a replica."""
+        works = [work for work in self._running if work.replica == replica]
+        for work in works:
+            work.stop_with("departed")
+        tasks = [work.task for work in works if work.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSING_S)
+
     async def run(self) -> None:
         """Works until cancelled. Cancelling takes no further work; what runs is left to `finish`."""
-        await side_by_side(self._serve(replica) for replica, places in self._concurrency.items() for _ in range(places))
+        try:
+            while True:
+                self._changed.clear()
+                await self._staff()
+                changed = asyncio.create_task(self._changed.wait())
+                try:
+                    await asyncio.wait([changed, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    changed.cancel()
+                for task in self._tasks:
+                    if task.done():
+                        task.result()
+        finally:
+            await ended(self._tasks)
+
+    @property
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [*(task for tasks in self._serving.values() for task in tasks), *self._winding.values()]
+
+    async def _staff(self) -> None:
+        """Each open replica has its workers; each other one has one, for as long as work that was begun there waits."""
+        for replica in self._serving.keys() - self._open:
+            await ended(self._serving.pop(replica))
+        for replica, task in list(self._winding.items()):
+            if replica in self._open or task.done():
+                await ended([self._winding.pop(replica)])
+        for replica in self._open - self._serving.keys():
+            self._serving[replica] = [asyncio.create_task(self._serve(replica)) for _ in range(self._places)]
+        for replica in self._left - self._open - self._winding.keys():
+            if self._tools.line.waiting(replica):
+                self._winding[replica] = asyncio.create_task(self._wind_up(replica))
+            else:
+                self._left.discard(replica)
+                self._tools.line.forget(replica)
 
     async def _serve(self, replica: str) -> None:
         while True:
-            work = await self._tools.line.take(replica)
-            work.stage = "running"
-            self._running.add(work)
-            work.task = asyncio.create_task(self._handle(work))
-            # Shielded: a drain ends the taking of work, not the work.
-            await asyncio.shield(asyncio.gather(work.task, return_exceptions=True))
+            await self._take(replica)
+
+    async def _wind_up(self, replica: str) -> None:
+        while self._tools.line.waiting(replica):
+            await self._take(replica)
+
+    async def _take(self, replica: str) -> None:
+        work = await self._tools.line.take(replica)
+        work.stage = "running"
+        self._running.add(work)
+        work.task = asyncio.create_task(self._handle(work))
+        # Shielded: a drain ends the taking of work, not the work.
+        await asyncio.shield(asyncio.gather(work.task, return_exceptions=True))
 
     async def finish(self, timeout_s: float) -> None:
         """Lets what runs come to its end; what has not by then is closed and left for another executor."""
@@ -97,7 +171,7 @@ class Workers:
             work.stop_with("draining")
         tasks = {work.task for work in self._running if work.task is not None}
         if tasks:
-            await asyncio.wait(tasks, timeout=5)
+            await asyncio.wait(tasks, timeout=CLOSING_S)
 
     async def _handle(self, work: Work) -> None:
         taken_ms, taken = self._tools.now_ms(), time.monotonic()
@@ -131,6 +205,8 @@ class Workers:
             return late(taken_over)
         if not taken_over and tools.cancelled(command.command_id):
             return Ending("cancelled", OutcomeReason.CANCELLED)
+        if not tools.takes(work.replica):
+            return departed(taken_over)
         reasons = tools.frozen(command.scope) if held_by_freeze(command) else ()
         if reasons and not taken_over:
             return Ending("rejected", OutcomeReason.FROZEN, error="; ".join(reasons))
@@ -164,7 +240,10 @@ class Workers:
         if claim.holder == tools.holder:
             # Nobody else works under our name, and each work is in hand once: it was begun and let go by ourselves.
             return True
+        work.begun = True
         tools.line.put_back(work, tools.now_ms() + LOOK_AGAIN_MS)
+        if work.replica not in self._open:
+            self.wind_up(work.replica)
         return None
 
 
@@ -174,5 +253,7 @@ def _stopped(work: Work) -> Ending | None:
         return Ending("cancelled", OutcomeReason.CANCELLED)
     if work.stop == "frozen":
         return Ending("cancelled", OutcomeReason.FROZEN)
+    if work.stop == "departed":
+        return closed_by_departure()
     work.stage = "dropped"
     return None

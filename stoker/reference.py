@@ -103,6 +103,8 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 def _default(value: Any) -> str:
     if value is None or (isinstance(value, tuple | dict | frozenset) and not value):
         return "none"
+    if isinstance(value, BaseModel):
+        return "as below"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 

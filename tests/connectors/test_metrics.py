@@ -35,6 +35,20 @@ def test_prometheus_page_shows_what_was_counted() -> None:
     assert "stoker_encoder_batch_seconds_count 1.0" in page
 
 
+def test_what_is_gone_is_no_longer_on_the_page() -> None:
+    metrics = PrometheusMetrics()
+    for replica in ("r0", "r1"):
+        metrics.level("stoker_executor_lease_held_count", 1, replica=replica)
+        metrics.count("stoker_executor_probes_total", replica=replica, result="answered")
+        metrics.observe("stoker_executor_probe_seconds", 0.1, replica=replica)
+    metrics.forget("replica", "r0")
+    metrics.forget("replica", "never seen")
+    page = metrics.exposition().decode()
+    assert 'replica="r0"' not in page
+    assert page.count('replica="r1"') > 3
+    SILENT.forget("replica", "r0")
+
+
 def test_metric_without_labels_is_there_from_the_start() -> None:
     assert "stoker_encoder_texts_total 0.0" in PrometheusMetrics().exposition().decode()
 

@@ -168,7 +168,7 @@ def test_settings_name_what_is_wrong(tmp_path: Path) -> None:
     file.write_text(twice[: len(twice) // 2] + '[executor.salts]\nacme = { main = { env = "ACME_SALT" } }\n')
     tree = load(ExecutorTree, file)
     assert tree.pools == ("gpu", "redis:main")
-    assert tree.replicas_of("gpu") == ("r0",)
+    assert tree.executor.engine_pools == ("gpu",)
     assert tree.executor.salts["acme"]["main"].env == "ACME_SALT"
 
 
