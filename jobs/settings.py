@@ -225,9 +225,18 @@ class WarmupSettings(Section):
         default=True,
         description="The operators of a subtask, which share one interpreter lock, share one core as well.",
     )
+    ingest_apart: bool = Field(
+        default=False,
+        description="Reading and ingest have slots and an interpreter of their own: twice as many TaskManagers.",
+    )
     connector_jars: tuple[Path, ...] = Field(
         default=(), description="Jars of the Kafka connector, where the cluster has none in its lib folder."
     )
+
+    @property
+    def subtask_slots(self) -> int:
+        """How many slots one subtask of every operator takes, in as many TaskManagers."""
+        return 2 if self.ingest_apart else 1
 
 
 @dataclass(frozen=True)

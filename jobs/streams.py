@@ -16,6 +16,9 @@ from schemas.topics import MAX_MESSAGE_BYTES, Topic
 
 POLICY_IDLE_MS = 1_000
 """A quiet policy topic must not hold event time back longer than this."""
+FETCH_BYTES = 128 * 1024
+"""What one partition brings at a time; a larger record comes alone. All partitions get their turn well within `idle_ms`
+even when a backlog is read: one that is passed over for longer counts as idle, and its backlog would come late."""
 
 
 def bytes_type() -> Any:
@@ -122,8 +125,7 @@ def source(kafka: KafkaSettings, topics: Sequence[Topic], group: str, start: str
     )
     for name, value in flink_properties(kafka).items():
         builder = builder.set_property(name, value)
-    # An oversized record must reach the dead letters instead of stopping its partition.
-    return builder.set_property("max.partition.fetch.bytes", str(2 * MAX_MESSAGE_BYTES)).build()
+    return builder.set_property("max.partition.fetch.bytes", str(FETCH_BYTES)).build()
 
 
 def sink(kafka: KafkaSettings, topic: Topic) -> Any:

@@ -77,6 +77,9 @@ def build(env: Any, settings: JobSettings) -> None:
         source(kafka, DATA_TOPICS, group, start), data_watermarks(settings.timing), "records"
     ).uid("records")
     ingest = records.process(IngestOperator(config), addressed_type(number)).uid("ingest").name("ingest")
+    if settings.warmup.ingest_apart:
+        records.slot_sharing_group("ingest")
+        ingest.slot_sharing_group("ingest")
 
     demand = by_address(ingest, number).connect(policy).process(DemandOperator(config), data)
     routing = Route(settings.redis.pool_key, settings.warmup.embed_shards)
@@ -99,9 +102,9 @@ def build(env: Any, settings: JobSettings) -> None:
     cluster = cluster.uid("cluster").name("cluster").disable_chaining()
 
     session = by_address(side(ingest, tags.TURNS)).process(SessionOperator(config), addressed)
-    session = session.uid("session").name("session")
+    session = session.uid("session").name("session").slot_sharing_group("default")
     prompts = by_address(side(ingest, tags.PROMPTED)).process(PromptsOperator(config), addressed)
-    prompts = prompts.uid("prompts").name("prompts")
+    prompts = prompts.uid("prompts").name("prompts").slot_sharing_group("default")
 
     for_plan = route.union(prefix, focus, embed, cluster, session, prompts, side(ingest, tags.CONTROL))
     plan = by_address(for_plan).connect(policy).process(PlanOperator(config), data)

@@ -32,7 +32,8 @@ class IngestOperator(ProcessFunction):  # type: ignore[misc]  # untyped base
     def open(self, runtime_context: RuntimeContext) -> None:
         """Builds the decision."""
         settings = JobSettings.from_json(self._settings)
-        share_core(settings, runtime_context)
+        if not settings.warmup.ingest_apart:
+            share_core(settings, runtime_context)
         self._ingest = Ingest(settings.ingest())
         self._keys = shard_keys(settings.warmup.shards)
         self._dead = runtime_context.get_metrics_group().counter(metrics.DEAD_LETTERS)

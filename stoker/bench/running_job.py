@@ -53,17 +53,17 @@ def job_settings(
 
 
 class Gauge:
-    """Reads how many records an operator has taken, from the metrics page of the job's only TaskManager.
+    """Reads how many records an operator has taken, from the metrics pages of the job's TaskManagers.
 
     Args:
-        app: of parallelism 1.
+        app: whose job runs.
         operator: its name.
     """
 
     def __init__(self, app: FlinkApplication, operator: str) -> None:
-        log = app.taskmanager(0).log.read_text(errors="replace")
-        port = re.findall(r"PrometheusReporter HTTP server on port (\d+)", log)[-1]
-        self._url = f"http://{ports.LOOPBACK}:{port}/metrics"
+        logs = [taskmanager.log.read_text(errors="replace") for taskmanager in app.taskmanagers]
+        found = [re.findall(r"PrometheusReporter HTTP server on port (\d+)", log)[-1] for log in logs]
+        self._urls = [f"http://{ports.LOOPBACK}:{port}/metrics" for port in found]
         name = re.escape(operator)
         self._line = re.compile(
             rf'^flink_taskmanager_job_task_operator_numRecordsIn{{[^}}]*operator_name="{name}"[^}}]*}} (\S+)$', re.M
@@ -71,8 +71,11 @@ class Gauge:
 
     def read(self) -> int:
         """Records taken so far; 0 before the operator reports."""
+        return sum(self._read(url) for url in self._urls)
+
+    def _read(self, url: str) -> int:
         try:
-            page = httpx.get(self._url, timeout=10.0, trust_env=False).text
+            page = httpx.get(url, timeout=10.0, trust_env=False).text
         except httpx.HTTPError:
             return 0
         return sum(int(float(count)) for count in self._line.findall(page))
@@ -103,7 +106,9 @@ def running(
         ["--config", str(config), *flags],
         state=stack.state,
         parallelism=parallelism,
-        config=FlinkConfig(checkpoint_interval_ms=settings.warmup.checkpoint_ms),
+        config=FlinkConfig(
+            checkpoint_interval_ms=settings.warmup.checkpoint_ms, subtask_slots=settings.warmup.subtask_slots
+        ),
     )
     try:
         yield app

@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 def submit(
     job: Annotated[str, typer.Argument(help=", ".join(JOBS))],
-    parallelism: Annotated[int, typer.Option(min=1, max=720, help="TaskManagers, each with one slot.")] = 1,
+    parallelism: Annotated[int, typer.Option(min=1, max=720, help="Subtasks of each operator.")] = 1,
     from_savepoint: Annotated[
         Path | None, typer.Option(help="Savepoint or retained checkpoint to start from; of any parallelism.")
     ] = None,
@@ -55,7 +55,9 @@ def submit(
         state=folder,
         parallelism=parallelism,
         savepoint=from_savepoint,
-        config=FlinkConfig(checkpoint_interval_ms=settings.warmup.checkpoint_ms),
+        config=FlinkConfig(
+            checkpoint_interval_ms=settings.warmup.checkpoint_ms, subtask_slots=settings.warmup.subtask_slots
+        ),
     )
     typer.echo(f"{job} runs with parallelism {parallelism}: {app.rest_url}")
 

@@ -38,7 +38,7 @@ class ApplicationRecord(msgspec.Struct, frozen=True):
         name: of the application; its processes are NAME-jobmanager and NAME-taskmanager-I.
         script: the job's Python file, absolute.
         args: its arguments.
-        parallelism: TaskManagers, each with one slot.
+        parallelism: of every operator.
         job_id: Flink's, chosen by us at each start of the JobManager.
         rest_port, rpc_port: of the JobManager.
         restored_from: checkpoint or savepoint of the latest start; empty for a fresh one.
@@ -54,6 +54,11 @@ class ApplicationRecord(msgspec.Struct, frozen=True):
     rpc_port: int
     restored_from: str
     config: FlinkConfig
+
+    @property
+    def taskmanagers(self) -> int:
+        """How many there are, each with one slot."""
+        return self.parallelism * self.config.subtask_slots
 
 
 def start_application(
@@ -74,7 +79,7 @@ def start_application(
         job_script: the Python file whose `main` builds and executes the job.
         args: its arguments.
         state: the stack's folder; configuration, logs, checkpoints and savepoints go there.
-        parallelism: number of TaskManagers with one slot each; also Flink's default parallelism.
+        parallelism: Flink's default; `config.subtask_slots` times as many TaskManagers are started, with one slot each.
         savepoint: savepoint or retained checkpoint to start from; it may come from another parallelism.
         config: cluster settings.
         ready_s: how long to wait for all tasks.
@@ -185,7 +190,7 @@ class FlinkApplication:
     @property
     def taskmanagers(self) -> list[Process]:
         """All TaskManagers' processes."""
-        return [self.taskmanager(index) for index in range(self.record.parallelism)]
+        return [self.taskmanager(index) for index in range(self.record.taskmanagers)]
 
     @property
     def running(self) -> bool:
@@ -319,7 +324,7 @@ class FlinkApplication:
         (self.folder.root / "application.json").write_bytes(msgspec.json.encode(record))
         command = self.folder.jobmanager_command(record.job_id, record.restored_from, record.script, record.args)
         self.jobmanager.start(command, self.folder.environment())
-        for index in range(record.parallelism):
+        for index in range(record.taskmanagers):
             self._start_taskmanager(index)
 
     def _start_taskmanager(self, index: int) -> None:

@@ -132,7 +132,6 @@ class Deployment:
         self.outputs = Outputs()
         self.state = state
         self.file = state.root / f"{settings.kafka.topic_prefix}job.json"
-        self.file.write_text(settings.to_json())
         self._app: FlinkApplication | None = None
         self._savepoint: Path | None = None
         bootstrap = settings.kafka.bootstrap
@@ -157,12 +156,19 @@ class Deployment:
         assert self._app is not None
         return self._app
 
-    def at(self, parallelism: int) -> FlinkApplication:
-        """The job at this parallelism, with everything that it knew before."""
+    def at(self, parallelism: int, *, ingest_apart: bool = False) -> FlinkApplication:
+        """The job at this parallelism, with everything that it knew before.
+
+        Args:
+            parallelism: of every operator.
+            ingest_apart: whether ingest gets slots of its own where the job has to be started for this.
+        """
         if self._app is not None and self._app.record.parallelism != parallelism:
             self._savepoint = self._app.stop_with_savepoint()
             self._app = None
         if self._app is None:
+            warmup = self.settings.warmup.model_copy(update={"ingest_apart": ingest_apart})
+            self.file.write_text(self.settings.model_copy(update={"warmup": warmup}).to_json())
             self._app = start_application(
                 "warmup",
                 PROJECT / "jobs" / "warmup.py",
@@ -171,7 +177,12 @@ class Deployment:
                 parallelism=parallelism,
                 savepoint=self._savepoint,
                 # Who was killed is known by the refused connection; who is only slow must not be taken for dead.
-                config=FlinkConfig(checkpoint_interval_ms=1_000, restart_delay_ms=500, heartbeat_timeout_ms=60_000),
+                config=FlinkConfig(
+                    subtask_slots=warmup.subtask_slots,
+                    checkpoint_interval_ms=1_000,
+                    restart_delay_ms=500,
+                    heartbeat_timeout_ms=60_000,
+                ),
                 ready_s=READY_S,
             )
         return self._app

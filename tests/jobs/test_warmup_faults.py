@@ -13,7 +13,7 @@ import pytest
 
 from schemas import BrokenConfiguration
 from stoker.bench.workload import Workload, WorkloadConfig
-from stoker.stack.flink import start_application
+from stoker.stack.flink import FlinkApplication, start_application
 from stoker.stack.kafka import Kafka
 from stoker.stack.redis import Redis
 from tests.jobs.deployment import READY_S, Deployment, paced
@@ -48,7 +48,7 @@ def rounds() -> Rounds:
     return Rounds()
 
 
-def move(deployment: Deployment, source: int, target: int) -> None:
+def move(deployment: Deployment, source: int, target: int, *, ingest_apart: bool = False) -> None:
     """Savepoint at one parallelism, restore at another: what was counted before is known afterwards."""
     app = deployment.at(source)
     with pytest.raises(BrokenConfiguration, match="runs already"):
@@ -56,7 +56,7 @@ def move(deployment: Deployment, source: int, target: int) -> None:
     workload = Workload(WorkloadConfig(seed=uuid.uuid4().int >> 96))
     sent: list[tuple[bytes, int]] = []
     for parallelism in (source, target):
-        deployment.at(parallelism)
+        deployment.at(parallelism, ingest_apart=ingest_apart)
         before = deployment.settle()
         for record, at_ms in sent:  # a restored shard knows them, or knows that they are late
             deployment.send(record, at_ms=at_ms)
@@ -117,5 +117,21 @@ def test_over_all_rounds_some_events_were_late_and_commands_went_out(deployment:
     deployment.wait(lambda: bool(deployment.outputs.commands.keys() - known), "a command of these rounds")
 
 
-def test_restored_at_parallelism_1_nothing_is_lost_or_repeated(deployment: Deployment) -> None:
-    move(deployment, 2, 1)
+def hosts(app: FlinkApplication, operator: str) -> set[str]:
+    """The TaskManagers at which an operator's subtasks are."""
+    rest = app.rest()
+    try:
+        vertices = rest.get(f"/jobs/{app.job_id}")["vertices"]
+        of_it = [vertex["id"] for vertex in vertices if operator in vertex["name"].split(" -> ")]
+        assert len(of_it) == 1, [vertex["name"] for vertex in vertices]
+        found = rest.get(f"/jobs/{app.job_id}/vertices/{of_it[0]}/taskmanagers")["taskmanagers"]
+    finally:
+        rest.close()
+    return {host["taskmanager-id"] for host in found}
+
+
+def test_restored_at_parallelism_1_with_ingest_apart_nothing_is_lost_or_repeated(deployment: Deployment) -> None:
+    move(deployment, 2, 1, ingest_apart=True)
+    ingest, demand = hosts(deployment.app, "ingest"), hosts(deployment.app, "demand")
+    assert len(ingest) == len(demand) == 1
+    assert ingest != demand

@@ -18,29 +18,6 @@ from tests.jobs.deployment import Deployment, now_ms
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 
 
-def test_like_prompts_of_a_session_warm_its_conversation_at_once(deployment: Deployment) -> None:
-    deployment.at(1)
-    deployment.heartbeat()
-    session = uuid.uuid4().hex
-    talk = [f"sys {session}"]
-
-    def goes_on() -> None:
-        talk.extend([f"u{len(talk)}", f"a{len(talk)}"])
-        time.sleep(0.01)  # a session is in the order of event time: two prompts of one millisecond have none
-        ask(deployment, "please try that once more", conversation(*talk[:-1]), session=session)
-
-    for _ in range(3):
-        goes_on()
-    command = waited(deployment, "consecutive_prompts", begins_with(conversation(*talk[:2])), goes_on)
-    assert (command.scope, command.pool) == (WATCHED, "gpu")
-    assert command.lane == "fast"
-    assert command.reason.evidence["state"] in (201, 202)
-    assert command.reason.evidence["similarity"] == 1.0
-    assert isinstance(command.target, Prefix)
-    assert len(command.target.segments) >= 6  # the whole conversation up to its third prompt at least
-    deployment.settle()
-
-
 def test_a_managed_prompt_s_prefix_is_warmed_by_its_hotness(deployment: Deployment) -> None:
     deployment.at(1)
     deployment.heartbeat()
@@ -65,6 +42,29 @@ def test_a_managed_prompt_s_prefix_is_warmed_by_its_hotness(deployment: Deployme
     assert command.reason.evidence["hotness"] >= 1.5
     assert isinstance(command.target, Prefix)
     assert command.target.segments == system  # not a word of the user's
+    deployment.settle()
+
+
+def test_like_prompts_of_a_session_warm_its_conversation_at_once(deployment: Deployment) -> None:
+    deployment.at(1)
+    deployment.heartbeat()
+    session = uuid.uuid4().hex
+    talk = [f"sys {session}"]
+
+    def goes_on() -> None:
+        talk.extend([f"u{len(talk)}", f"a{len(talk)}"])
+        time.sleep(0.01)  # a session is in the order of event time: two prompts of one millisecond have none
+        ask(deployment, "please try that once more", conversation(*talk[:-1]), session=session)
+
+    for _ in range(3):
+        goes_on()
+    command = waited(deployment, "consecutive_prompts", begins_with(conversation(*talk[:2])), goes_on)
+    assert (command.scope, command.pool) == (WATCHED, "gpu")
+    assert command.lane == "fast"
+    assert command.reason.evidence["state"] in (201, 202)
+    assert command.reason.evidence["similarity"] == 1.0
+    assert isinstance(command.target, Prefix)
+    assert len(command.target.segments) >= 6  # the whole conversation up to its third prompt at least
     deployment.settle()
 
 

@@ -32,7 +32,10 @@ def test_it_is_what_the_design_asks_for(folder: FlinkFolder) -> None:
     assert config["heartbeat"] == {"interval": 1000, "timeout": 5000}
     assert config["restart-strategy"]["type"] == "fixed-delay"
     assert "Prometheus" in config["metrics"]["reporter"]["prom"]["factory"]["class"]
-    assert "--add-opens" in config["env"]["java"]["opts"]["all"]
+    options = config["env"]["java"]["opts"]
+    assert "--add-opens" in options["all"]
+    assert "Tier4" in options["taskmanager"]
+    assert "Tier4" not in options["jobmanager"]
 
 
 def test_this_python_comes_first_on_path_and_the_jars_are_in_lib(folder: FlinkFolder) -> None:
