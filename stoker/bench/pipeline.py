@@ -47,8 +47,8 @@ EMBEDS_PER_S = 1.0
 HOUR_MS = 3_600_000
 """Preloaded events are old: neither the embedder nor the planner may hold that against them."""
 FETCHED_MS = 5_000
-"""Every partition has records from the first moment on; none may count as idle, and let event time leap past its backlog,
-because a cold JVM takes its time to fetch them."""
+"""Every partition has records from the first moment on; none may count as idle, and let event time leap past its
+backlog, because a cold JVM takes its time to fetch them."""
 FROM, TO = 0.10, 0.95
 WATCHED = frozenset(f"tenant-{number:02d}" for number in range(5, 50, 10))
 """Tenants whose sessions and managed prompts are looked at."""
