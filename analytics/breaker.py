@@ -30,6 +30,8 @@ SETTLED_MS = 10_000
 """So long after the last warm-up users fare as if there had been none."""
 ADOPTED_MS = 30_000
 """So long after the last warm-up whatever still looks like harm is none of theirs."""
+LATE_MS = 10_000
+"""What ended so long before the last look stands in no count that is still to come."""
 OWN_BOUND = 4_096
 
 
@@ -84,7 +86,12 @@ class Brake:
 
 
 class Breaker:
-    """One replica's breaker. Its memory is bounded and does not survive: it begins closed, and learns in seconds."""
+    """One replica's breaker. Its memory is bounded and does not survive.
+
+    A new one is closed. Usage, queue and memory pressure hold from its first look on. What was warmed of late it is
+    told again (`warmed`); how users fare without warm-ups it learns anew, and until then it says nothing of it. That it
+    was open, and how often, is forgotten: harm that goes on shows again.
+    """
 
     def __init__(self) -> None:
         self.brake = Brake()
@@ -92,6 +99,7 @@ class Breaker:
         self._pressure, self._pace = Pressure(), Pace()
         self._incarnation: str | None = None
         self._blocks_total: int | None = None
+        self._looked_ms: int | None = None
         self._own: list[Own] = []
         self._running = 0
         self._last_own_ms: int | None = None
@@ -107,12 +115,17 @@ class Breaker:
         if self.brake.state == "half_open":
             self.brake = replace(self.brake, probing=True)
 
-    def ended(self, at_ms: int) -> None:
-        """It came to its end, whatever that was."""
+    def ended(self, at_ms: int, warmed: bool = True) -> None:
+        """It came to its end.
+
+        Args:
+            warmed: whether the engine did it; a probe that asked nothing of it proves nothing, and another may go.
+        """
         self._running -= 1
         self._last_own_ms = at_ms
         if self.brake.probing and self._running == 0:
-            self._judged_ms = at_ms
+            self._judged_ms = at_ms if warmed else None
+            self.brake = replace(self.brake, probing=warmed)
 
     def warmed(
         self,
@@ -124,9 +137,10 @@ class Breaker:
         block_tokens: int,
         policy: BreakerPolicy,
     ) -> None:
-        """A prefix was warmed here, by whichever executor."""
+        """A prefix was warmed here, by whichever executor; it may be heard of late."""
         self._last_own_ms = at_ms if self._last_own_ms is None else max(at_ms, self._last_own_ms)
-        if len(self._own) < OWN_BOUND:
+        counted = self._looked_ms is not None and at_ms > self._looked_ms - LATE_MS
+        if counted and len(self._own) < OWN_BOUND:
             self._own.append(Own(duration_ms, created_tokens + found_tokens, found_tokens))
         self._displacement.warmed(at_ms, prefix, created_tokens, found_tokens, block_tokens, policy.regret_ms)
 
@@ -136,13 +150,13 @@ class Breaker:
 
     def removed(self, at_ms: int, blocks: Sequence[int], policy: BreakerPolicy) -> None:
         """Blocks had to leave. When it is enough, no look is waited for."""
-        self._displacement.removed(at_ms, blocks)
+        self._displacement.removed(at_ms, blocks, policy)
         if policy.enabled and policy.rule == "tuned" and self.brake.state == "closed" and self._spent(at_ms, policy):
             self.brake = replace(self.brake, share=0.0, reasons=tuple(sorted({*self.brake.reasons, "pace"})))
 
-    def cleared(self) -> None:
+    def cleared(self, at_ms: int) -> None:
         """What the cache holds is not known any more, or nothing."""
-        self._displacement.forget()
+        self._displacement.forget(at_ms)
 
     def look(self, at_ms: int, reading: Reading | None, psi: float | None, policy: BreakerPolicy) -> Brake:
         """What holds from now on.
@@ -180,10 +194,11 @@ class Breaker:
         if reading.incarnation != self._incarnation:
             if self._incarnation is not None:
                 self._foreground.restart()
-                self._displacement.forget()
+                self._displacement.forget(at_ms)
             self._incarnation = reading.incarnation
         self._blocks_total = reading.blocks_total
         self._foreground.look(at_ms, reading.counters, self._own, self._rested_ms(at_ms) >= SETTLED_MS)
+        self._looked_ms = at_ms
         self._own.clear()
 
     def _press(self, at_ms: int, psi: float | None, policy: BreakerPolicy) -> None:
@@ -194,7 +209,10 @@ class Breaker:
         # Budgets of the table are for every engine alike; here users' own baseline stands in for them.
         advice = spec(replace(reading.load, p99_ms=None), self._preheating(at_ms), replace(policy, spec="either"))
         signs = {*self._displacement.harm(at_ms, reading.blocks_total, reading.idle_ms, policy)}
-        signs |= {*self._foreground.harm(policy)}
+        if self._rested_ms(at_ms) < ADOPTED_MS:
+            signs |= {*self._foreground.harm(policy)}
+        elif self._foreground.worse(policy):
+            self._foreground.adopt()
         if advice.action == "break":
             signs |= {*advice.reasons}
         self._turn(at_ms, tuple(sorted(signs)), advice.action == "break", policy)

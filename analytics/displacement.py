@@ -2,8 +2,8 @@
 
 Every store into a full cache removes something, so a removal alone is no harm. Harm is what shows that the wrong thing
 left: it *comes back* soon after it was removed, so somebody had to compute it again; or blocks leave that were *idle*
-for a short time only, so what is asked now and then cannot stay. Least recently used blocks leave first, so the
-youngest of those that leave tells how long any idle block stays; some engines tell the time themselves. And where a
+for a short time only, so what is asked now and then cannot stay. Least recently used blocks leave first, so where
+young ones leave no idle block stays longer; some engines tell the time themselves. And where a
 warmed prefix is warmed again, what it *lost* meanwhile is seen without any event.
 """
 
@@ -23,14 +23,17 @@ BLOCKS_BOUND = 65_536
 GONE_BOUND = 16_384
 WARMED_BOUND = 4_096
 LEAST_BLOCKS = 4
-"""Fewer that come back are no sign, however small the cache is."""
+"""Fewer that come back, or leave young, are no sign, however small the cache is."""
 LEAST_LOOKS = 3.0
 """Warmed prefixes that must be looked at again before their losses count."""
 _SHARES = Decay.half_life(30_000)
 _MINUTES = Decay.mean_life(60_000)
 _SIGNS = Decay.half_life(10_000)
 _SPAN_MS = 5_000
-"""The youngest block that left is that of this span of time and the one before."""
+"""Blocks that left young are those of this span of time and the one before."""
+DEAF_MS = 10_000
+"""So long after a cache became unknown its events are no signs: an engine first tells what it remembers, all at once,
+and what was stored and removed long ago would seem to come and go now."""
 
 
 class _Sum:
@@ -56,16 +59,19 @@ class Displacement:
         self._stored, self._own = _Sum(_SHARES), _Sum(_SHARES)
         self._displaced, self._own_minute = _Sum(_MINUTES), _Sum(_MINUTES)
         self._hearing = False
+        self._deaf_until_ms = 0
         self.begin()
 
     def begin(self) -> None:
         """What happened before is no sign any more; what is there stays known."""
         self._gone: OrderedDict[int, int] = OrderedDict()
-        self._youngest: dict[int, int] = {}
+        self._young: dict[int, int] = {}
         self._regretted, self._looked, self._lost = _Sum(_SIGNS), _Sum(_SHARES), _Sum(_SHARES)
 
-    def forget(self) -> None:
+    def forget(self, at_ms: int) -> None:
         """The cache was emptied, or it is not known any more what it holds."""
+        self._deaf_until_ms = at_ms + DEAF_MS
+        self._stored, self._own = _Sum(_SHARES), _Sum(_SHARES)
         self._since.clear()
         self._warmed.clear()
         self.begin()
@@ -73,6 +79,8 @@ class Displacement:
     def stored(self, at_ms: int, blocks: Sequence[int], policy: BreakerPolicy) -> None:
         """Blocks became findable, by whomever."""
         self._hearing = True
+        if at_ms < self._deaf_until_ms:
+            return
         self._stored.add(at_ms, len(blocks))
         for block in blocks:
             gone_ms = self._gone.pop(block, None)
@@ -80,17 +88,19 @@ class Displacement:
                 self._regretted.add(at_ms, 1)
             _put(self._since, block, at_ms, BLOCKS_BOUND)
 
-    def removed(self, at_ms: int, blocks: Sequence[int]) -> None:
+    def removed(self, at_ms: int, blocks: Sequence[int], policy: BreakerPolicy) -> None:
         """Blocks had to leave; for warm-ups, by their part in what was stored."""
+        if at_ms < self._deaf_until_ms:
+            return
         self._displaced.add(at_ms, len(blocks) * self.own_share(at_ms))
         span = at_ms // _SPAN_MS
         for block in blocks:
             _put(self._gone, block, at_ms, GONE_BOUND)
             since_ms = self._since.pop(block, None)
-            if since_ms is not None:
-                self._youngest[span] = min(at_ms - since_ms, self._youngest.get(span, at_ms))
-        for old in [each for each in self._youngest if each < span - 1]:
-            del self._youngest[old]
+            if since_ms is not None and at_ms - since_ms < policy.idle_ms:
+                self._young[span] = self._young.get(span, 0) + 1
+        for old in [each for each in self._young if each < span - 1]:
+            del self._young[old]
 
     def warmed(
         self, at_ms: int, prefix: Hashable, created_tokens: int, found_tokens: int, block_tokens: int, ttl_ms: int
@@ -100,7 +110,8 @@ class Displacement:
         Args:
             ttl_ms: how long a prefix that was warmed should be found again.
         """
-        self._own.add(at_ms, created_tokens / block_tokens)
+        if at_ms >= self._deaf_until_ms:
+            self._own.add(at_ms, created_tokens / block_tokens)
         self._own_minute.add(at_ms, created_tokens / block_tokens)
         before = self._warmed.pop(prefix, None)
         if before is not None and at_ms - before[1] <= ttl_ms and before[0] > 0:
@@ -129,11 +140,12 @@ class Displacement:
         if self.own_share(at_ms) < policy.own_share:
             return []
         found = []
-        if self._regretted.amount(at_ms) >= max(LEAST_BLOCKS, policy.regret_share * (blocks_total or 0)):
+        known = blocks_total if blocks_total is not None else len(self._since)
+        if self._regretted.amount(at_ms) >= max(LEAST_BLOCKS, policy.regret_share * known):
             found.append("displaced")
         span = at_ms // _SPAN_MS
-        ages = [age for each, age in self._youngest.items() if each >= span - 1] if idle_ms is None else [idle_ms]
-        if ages and min(ages) < policy.idle_ms:
+        young = sum(count for each, count in self._young.items() if each >= span - 1)
+        if young >= LEAST_BLOCKS if idle_ms is None else idle_ms < policy.idle_ms:
             found.append("idle")
         looked = self._looked.amount(at_ms)
         if looked >= LEAST_LOOKS and self._lost.amount(at_ms) > policy.lost_share * looked:

@@ -17,11 +17,15 @@ RECENT_HALF_LIFE_MS = 10_000
 CALM_HALF_LIFE_MS = 120_000
 """Of the baseline, in time without warm-ups: while they run nothing is learned of it, and nothing forgotten."""
 LEAST_RECENT = 10.0
-LEAST_CALM = 20.0
+LEAST_CALM = 50.0
 """Requests that must be known of each before they are compared."""
 QUANTILE = 0.95
 BEYOND_CHANCE = 3.0
-"""Standard errors by which the share of hits must differ."""
+"""Standard errors by which shares must differ, of hits and of slow first tokens: of ten requests three, not one."""
+LENGTHS = 2.7
+"""By tokens a share of hits varies so much more than by requests: e^σ² where lengths follow a log-normal law, σ 1."""
+NOTICEABLE_MS = 20.0
+"""Less than this nobody is slower, however many times the usual it is."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class _Side:
     buckets: list[float] = field(default_factory=list)
     queried: float = 0.0
     found: float = 0.0
+    own_computed: float = 0.0
 
     @property
     def requests(self) -> float:
@@ -75,6 +80,12 @@ class _Side:
     @property
     def hit_share(self) -> float | None:
         return min(1.0, self.found / self.queried) if self.queried > 0 else None
+
+    @property
+    def own_part(self) -> float:
+        """Of all prompt tokens that were computed, those of warm-ups; all where the engine tells none."""
+        computed = self.own_computed + max(0.0, self.queried - self.found)
+        return self.own_computed / computed if computed > 0 else 1.0
 
     def add(self, delta: Counters, passed_ms: float) -> None:
         if delta.bounds != self.bounds:
@@ -85,8 +96,10 @@ class _Side:
             below = cumulated
         self.queried = self.queried * kept + delta.queried_tokens
         self.found = self.found * kept + delta.found_tokens
+        self.own_computed *= kept
 
     def take_out(self, own: Own) -> None:
+        self.own_computed += max(0.0, own.queried_tokens - own.found_tokens)
         self.queried = max(0.0, self.queried - own.queried_tokens)
         self.found = max(0.0, self.found - own.found_tokens)
         home = next((index for index, bound in enumerate(self.bounds) if own.duration_ms <= bound), -1)
@@ -97,6 +110,17 @@ class _Side:
             left -= taken
             if left <= 0:
                 return
+
+    def beyond(self, bound_ms: float) -> float:
+        """Share of first tokens that took longer, evenly spread within a bucket."""
+        lower, count = 0.0, 0.0
+        for bound, held in zip(self.bounds, self.buckets, strict=True):
+            if lower >= bound_ms:
+                count += held
+            elif bound > bound_ms and not math.isinf(bound):
+                count += held * (bound - bound_ms) / (bound - lower)
+            lower = bound
+        return count / self.requests if self.requests > 0 else 0.0
 
     def quantile(self, share: float) -> float:
         """As Prometheus does it; the infinite bucket answers with its lower bound."""
@@ -148,16 +172,22 @@ class Foreground:
             self._calm = _Side(CALM_HALF_LIFE_MS, recent.bounds, [*recent.buckets], recent.queried, recent.found)
 
     def harm(self, policy: BreakerPolicy) -> tuple[str, ...]:
-        """`slow` and `hits`, as far as users fare worse than without warm-ups."""
+        """`slow` and `hits`, as far as users fare worse than without warm-ups and these may be why."""
+        return self.worse(policy) if self._recent.own_part >= policy.own_share else ()
+
+    def worse(self, policy: BreakerPolicy) -> tuple[str, ...]:
+        """The same, whoever caused it."""
         recent, calm = self._recent, self._calm
         if recent.requests < LEAST_RECENT or calm.requests < LEAST_CALM:
             return ()
         found = []
-        if recent.quantile(QUANTILE) > policy.ttft_factor * calm.quantile(QUANTILE):
+        usual_ms = calm.quantile(QUANTILE)
+        beyond = recent.beyond(max(policy.ttft_factor * usual_ms, usual_ms + NOTICEABLE_MS))
+        if beyond > 1 - QUANTILE + BEYOND_CHANCE * math.sqrt(QUANTILE * (1 - QUANTILE) / recent.requests):
             found.append("slow")
         usual, now = calm.hit_share, recent.hit_share
         if usual is not None and now is not None:
-            chance = BEYOND_CHANCE * math.sqrt(usual * (1 - usual) / recent.requests)
+            chance = BEYOND_CHANCE * math.sqrt(LENGTHS * usual * (1 - usual) / recent.requests)
             if usual - now > max(policy.hit_points, chance):
                 found.append("hits")
         return tuple(found)

@@ -308,7 +308,8 @@ class BreakerPolicy:
     idle_p99_ms: float = knob(120.0, "`table`: budget of first tokens below it.", unit="ms", low=0, high=3_600_000)
     own_share: float = knob(
         0.2,
-        "Of what leaves the cache nothing is put down to warm-ups that stored less than this share of all blocks.",
+        "No harm is put down to warm-ups that stored less than this share of all blocks, or for users' figures "
+        "computed less than this share of all prompt tokens.",
         low=0,
         high=1,
     )

@@ -35,6 +35,9 @@ MetricName = Literal[
     "stoker_executor_replica_ready_count",
     "stoker_executor_probes_total",
     "stoker_executor_probe_seconds",
+    "stoker_executor_breaker_state_count",
+    "stoker_executor_breaker_share_ratio",
+    "stoker_executor_breaker_trips_total",
     "stoker_executor_watched_prefixes",
     "stoker_executor_residency_total",
     "stoker_executor_swept_answers_total",
@@ -121,6 +124,21 @@ METRICS: Mapping[MetricName, Metric] = MappingProxyType(
         ),
         "stoker_executor_probe_seconds": Metric(
             "histogram", "seconds", "From seeing that a replica became ready until it gave that token.", ("replica",)
+        ),
+        "stoker_executor_breaker_state_count": Metric(
+            "gauge",
+            "breakers",
+            "1 for the state that the breaker of a replica is in (closed, half_open, open), else 0.",
+            ("replica", "state"),
+        ),
+        "stoker_executor_breaker_share_ratio": Metric(
+            "gauge",
+            "share",
+            "Share of the usual concurrency that a replica's breaker leaves to warm-ups.",
+            ("replica",),
+        ),
+        "stoker_executor_breaker_trips_total": Metric(
+            "counter", "trips", "Times that a replica's breaker opened, once for each cause.", ("replica", "cause")
         ),
         "stoker_executor_watched_prefixes": Metric(
             "gauge", "prefixes", "Warmed prefixes whose residency is followed.", ("replica",)

@@ -21,7 +21,11 @@ Seen = Literal["absent", "started", "ended"]
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What holds at the moment of the decision."""
+    """What holds at the moment of the decision.
+
+    Attributes:
+        braked: why the replica's breaker refuses the command; empty where it does not.
+    """
 
     now_ms: int
     seen: Seen = "absent"
@@ -29,6 +33,7 @@ class Circumstances:
     frozen: tuple[str, ...] = ()
     shadow: bool = False
     replica_known: bool = True
+    braked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,8 @@ def admit(command: WarmupCommand, at: Circumstances) -> Verdict:
         return Ending("rejected", OutcomeReason.UNSUPPORTED, error=f"{command.action} in pool {command.pool}")
     if not at.replica_known:
         return Ending("rejected", OutcomeReason.NO_REPLICA, error="no such replica in this pool's configuration")
+    if at.braked:
+        return braked(at.braked)
     return Go()
 
 
@@ -76,6 +83,20 @@ def held_by_freeze(command: WarmupCommand) -> bool:
     A freeze is the brake for when warm-ups do harm; a bad or stale answer does harm for as long as it is served.
     """
     return command.action != "invalidate"
+
+
+def held_by_breaker(command: WarmupCommand) -> bool:
+    """Whether a replica's breaker holds a command back: what has an engine compute or load something ahead of need.
+
+    What wakes or probes an engine, and what takes something out, does users no harm.
+    """
+    ahead = command.action in ("warm", "load", "pin") and not isinstance(command.target, Model)
+    return ahead and not is_redis(command.pool)
+
+
+def braked(reasons: tuple[str, ...]) -> Ending:
+    """How a command ends that a breaker refuses."""
+    return Ending("rejected", OutcomeReason.BREAKER_OPEN, error=", ".join(reasons))
 
 
 def late(taken_over: bool) -> Ending:

@@ -51,7 +51,8 @@ class Department:
         self._shared = shared
         tree, ports, settings = shared.tree, shared.ports, shared.tree.executor
         self._is_redis = name == tree.redis.pool_key
-        line = WaitingLine(settings.queue_bound, ports.now_ms)
+        places = settings.redis_concurrency if self._is_redis else settings.concurrency
+        line = WaitingLine(settings.queue_bound, ports.now_ms, lambda work: shared.braking.admits(work, places))
         self.intake = Intake(
             name,
             lambda: ports.consumer(tree.kafka.group(group_of(name))),
@@ -79,9 +80,10 @@ class Department:
             lambda replica: self.workers.wind_up(replica),
             remember,
         )
-        places = settings.redis_concurrency if self._is_redis else settings.concurrency
         self.workers = Workers(self._worker_tools(line), places, self._replicas())
         self.sweeper = self._sweeper()
+        self._line = line
+        shared.braking.on_change(self._braked)
 
     def _replicas(self) -> tuple[str, ...]:
         """Those that take work; a Redis pool is its own one."""
@@ -102,6 +104,12 @@ class Department:
         self.workers.close(replica)
         return self.pool.part_with(replica)
 
+    def _braked(self, replica: str) -> None:
+        """Something else holds at a replica than before, or a place there has become free."""
+        if self._shared.braking.brake(replica).says("best_effort") == "refuse":
+            self.pool.brake(replica)
+        self._line.look_again(replica)
+
     def _pool_tools(self) -> PoolTools:
         shared = self._shared
         return PoolTools(
@@ -116,6 +124,7 @@ class Department:
             now_ms=shared.ports.now_ms,
             shadow=shared.tree.executor.shadow,
             answer_tokens=shared.tree.executor.answer_tokens,
+            braking=shared.braking,
             metrics=shared.metrics,
         )
 
@@ -135,6 +144,8 @@ class Department:
             frozen=shared.book.frozen,
             cancelled=shared.cancelled.__contains__,
             used=self.pool.used,
+            began=shared.braking.began,
+            ended=shared.braking.ended,
             metrics=shared.metrics,
         )
 

@@ -11,7 +11,7 @@ from executor.commits import Place
 from schemas import WarmupCommand
 
 Stage = Literal["new", "waiting", "running", "dropped", "settled"]
-StopCause = Literal["cancelled", "frozen", "draining", "departed"]
+StopCause = Literal["cancelled", "frozen", "braked", "draining", "departed"]
 
 
 @dataclass(eq=False)

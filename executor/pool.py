@@ -11,7 +11,8 @@ from analytics.policy import PolicyBook
 from connectors.kafka.base import Record
 from connectors.metrics import SILENT, MetricSink
 from connectors.redis.base import AsyncBlobs, Ledger
-from executor.admission import Circumstances, Go, Nothing, Seen, admit, held_by_freeze
+from executor.admission import Circumstances, Go, Nothing, Seen, admit, braked, held_by_freeze
+from executor.braking import Braking
 from executor.commits import CommitTracker, Place
 from executor.failpoints import reached
 from executor.ledger_keeper import LedgerKeeper
@@ -54,6 +55,7 @@ class PoolTools:
         book: the running policy.
         cancelled: commands that were taken back, whether they were seen or not.
         shadow: whether this executor applies nothing.
+        braking: what holds warm-ups back.
         answer_tokens: the most that an answer to be generated may have beside its prompt.
     """
 
@@ -68,6 +70,7 @@ class PoolTools:
     now_ms: Callable[[], int]
     shadow: bool
     answer_tokens: int
+    braking: Braking
     metrics: MetricSink = SILENT
 
 
@@ -195,6 +198,7 @@ class Pool:
                 frozen=tools.book.frozen(command.scope),
                 shadow=tools.shadow,
                 replica_known=work.replica in self._replicas(),
+                braked=tools.braking.refuses(command, work.replica),
             ),
         )
         if isinstance(verdict, Go) and not verdict.begun_before and not self._charge(work):
@@ -282,7 +286,10 @@ class Pool:
         if command.command_id in self._tools.cancelled:
             return Ending("cancelled", OutcomeReason.CANCELLED)
         reasons = self._tools.book.frozen(command.scope) if held_by_freeze(command) else ()
-        return Ending("rejected", OutcomeReason.FROZEN, error="; ".join(reasons)) if reasons else None
+        if reasons:
+            return Ending("rejected", OutcomeReason.FROZEN, error="; ".join(reasons))
+        reasons = self._tools.braking.refuses(command, work.replica)
+        return braked(reasons) if reasons else None
 
     async def _keep_content(self, command: WarmupCommand) -> None:
         """Makes the content live as long as the command may wait. If Redis is away the apply will say so."""
@@ -337,6 +344,13 @@ class Pool:
             self._end(work, departed(taken_over=False))
         return len(removed)
 
+    def brake(self, replica: str) -> int:
+        """Turns away what a replica's breaker refuses now, and closes what of it runs there; returns how many works.
+        What somebody began before waits on: it may be in the engine."""
+        works = [work for work in self.orders.works() if work.replica == replica and not work.begun]
+        refused = [work for work in works if self._tools.braking.refuses(work.command, replica)]
+        return sum(self._stop(work, "braked") for work in refused)
+
     def _stop(self, work: Work, cause: StopCause) -> bool:
         if work.stage == "running":
             work.stop_with(cause)
@@ -346,6 +360,8 @@ class Pool:
         if cause == "frozen":
             reasons = "; ".join(self._tools.book.frozen(work.command.scope))
             self._end(work, Ending("rejected", OutcomeReason.FROZEN, error=reasons))
+        elif cause == "braked":
+            self._end(work, braked(self._tools.braking.refuses(work.command, work.replica)))
         else:
             self._end(work, Ending("cancelled", OutcomeReason.CANCELLED))
         return True

@@ -12,9 +12,10 @@ from connectors.discovery import Discovery, FoundReplicas
 from connectors.engines.base import Engine
 from connectors.kafka.base import Consumer, Producer
 from connectors.metrics import MetricSink
-from connectors.redis.base import AsyncBlobs, AsyncVectors, EmbeddingCache, Leases, Ledger, Values
+from connectors.redis.base import AsyncBlobs, AsyncVectors, Brakes, EmbeddingCache, Leases, Ledger, Values
 from connectors.redis.semantic import SemanticCache
 from connectors.values import Loader
+from executor.host import memory_pressure
 from executor.settings import EngineSettings, ExecutorSettings, ExecutorTree
 from executor.sweeper import LEASE_MS
 from schemas.errors import BrokenConfiguration
@@ -42,7 +43,9 @@ class Ports:
     """Everything that an executor talks to.
 
     Attributes:
+        pressure: how short of memory the executor's host is, see `executor.host`; by default nothing is told.
         consumer: makes a consumer of a group, or of none.
+        brakes: what executors tell each other of the replicas that they speak for.
         sweep_leases: of the sweeper, with its shorter life.
         engines: of the replicas in the settings, by name.
         sources: of further replicas.
@@ -55,6 +58,7 @@ class Ports:
     ledger: Ledger
     leases: Leases
     sweep_leases: Leases
+    brakes: Brakes
     blobs: AsyncBlobs
     vectors: AsyncVectors
     embeddings: EmbeddingCache
@@ -65,6 +69,7 @@ class Ports:
     sources: Sequence[ReplicaSource] = ()
     engine: Callable[[EngineSettings], Engine] = _no_engine
     now_ms: Callable[[], int] = wall_clock_ms
+    pressure: Callable[[], float | None] = lambda: None
 
 
 @asynccontextmanager
@@ -79,6 +84,7 @@ async def real_ports(tree: ExecutorTree, metrics: MetricSink) -> AsyncIterator[P
     from connectors.redis import (
         RedisAsyncBlobs,
         RedisAsyncVectors,
+        RedisBrakes,
         RedisEmbeddingCache,
         RedisLeases,
         RedisLedger,
@@ -114,6 +120,7 @@ async def real_ports(tree: ExecutorTree, metrics: MetricSink) -> AsyncIterator[P
                 ledger=RedisLedger(redis, ttl_ms=int(settings.ledger_hours * 3_600_000)),
                 leases=RedisLeases(redis, life_ms=settings.lease_ms),
                 sweep_leases=RedisLeases(redis, life_ms=LEASE_MS),
+                brakes=RedisBrakes(redis),
                 blobs=RedisAsyncBlobs(redis),
                 vectors=RedisAsyncVectors(redis),
                 embeddings=RedisEmbeddingCache(redis, model_name=tree.encoder.model_name, now_ms=wall_clock_ms),
@@ -123,6 +130,7 @@ async def real_ports(tree: ExecutorTree, metrics: MetricSink) -> AsyncIterator[P
                 loaders=loaders,
                 sources=sources,
                 engine=engine_of,
+                pressure=memory_pressure,
             )
     finally:
         for source in sources:

@@ -10,6 +10,7 @@ from typing import Any
 
 from connectors.metrics import SILENT, MetricSink
 from executor.arrivals import Arrivals
+from executor.brake_words import BrakeWords
 from executor.department import Department
 from executor.failpoints import reached
 from executor.policy_feed import PolicyFeed
@@ -56,6 +57,12 @@ class Executor:
             ports.now_ms,
         )
         self._speaker = Speaker(self._shared)
+        self._words = BrakeWords(
+            ports.brakes,
+            self._shared.braking,
+            lambda: [member.engine.name for member in self._shared.roster],
+            tree.executor.telemetry_ms,
+        )
         self._departments = [Department(pool, self._shared, self._remember) for pool in tree.pools]
         self._arrivals = Arrivals(self._shared, {each.name: each for each in self._departments}, self._speaker)
         self._arriving: list[asyncio.Task[None]] = []
@@ -103,6 +110,7 @@ class Executor:
         await self._speaker.begin()
         self._spawn(self._speaker.leases.run())
         self._spawn(self._shared.keeper.run())
+        self._spawn(self._words.run())
         for department in self._departments:
             self._spawn(department.settler.run())
             if department.sweeper is not None:
@@ -201,6 +209,7 @@ class Executor:
         else:
             self._shared.published.add(message.outcome_id)
             self._speaker.hear(message)
+            self._shared.braking.heard(message)
 
     def _hear_command(self, command: WarmupCommand) -> None:
         self._remember(command)

@@ -13,6 +13,7 @@ from analytics.policy import PolicyBook
 from connectors.engines.base import Engine
 from connectors.metrics import MetricSink
 from executor.apply.salts import SaltStore
+from executor.braking import Braking
 from executor.ledger_keeper import LedgerKeeper
 from executor.memory import Published, Recent
 from executor.ports import Ports
@@ -38,6 +39,7 @@ class Shared:
     Attributes:
         holder: its name in leases and in the ledger.
         roster: which replicas there are. engines: of each of them, by name.
+        braking: what holds warm-ups back from each replica.
         book: the running policy; only the event loop touches it.
         published: outcomes that are out.
         cancelled: commands that were taken back, whether they have been seen or not.
@@ -53,6 +55,7 @@ class Shared:
         self.engines: dict[str, Engine] = dict(ports.engines)
         self.salts = SaltStore(tree.executor.salts)
         self.book = PolicyBook()
+        self.braking = Braking(self.book.breaker, ports.pressure, ports.now_ms, tree.time_scale, metrics)
         self.published = Published()
         self.cancelled: Recent[str, None] = Recent(CANCELLED_BOUND)
         self.commands: Recent[str, WarmupCommand] = Recent(COMMANDS_BOUND)

@@ -73,6 +73,7 @@ class Speaker:
         watch = self._watches.pop(replica, None)
         if watch is None:
             return None
+        self._shared.braking.unwatch(replica)
         await ended([watch[1]])
         return watch[0]
 
@@ -97,6 +98,7 @@ class Speaker:
         if member is None or replica in self._watches:
             return
         engine = member.engine
+        shared.braking.watch(replica)
         watch = ReplicaWatch(
             replica,
             engine.pool,
@@ -108,6 +110,7 @@ class Speaker:
             engine.events,
             self._may_probe,
             shared.ports.now_ms,
+            shared.braking,
             shared.metrics,
             engine.zone,
         )
@@ -122,5 +125,6 @@ class Speaker:
     def _fall_silent(self, replica: str) -> None:
         watch = self._watches.pop(replica, None)
         if watch is not None:
+            self._shared.braking.unwatch(replica)
             watch[1].cancel()
             self._ended = [task for task in self._ended if not task.done()] + [watch[1]]

@@ -12,6 +12,8 @@ from executor.orders import Work
 from schemas.warmup_command import QOS_RANK
 
 Turn = tuple[int, int, int, int]
+HELD_LOOK_MS = 1_000
+"""How often works that are held back are looked at: one of them may have expired."""
 
 
 def turn(work: Work, arrival: int) -> Turn:
@@ -23,18 +25,21 @@ def turn(work: Work, arrival: int) -> Turn:
 class WaitingLine:
     """Works that are admitted and not yet taken, one line a replica, bounded over all of them together.
 
-    A work whose `not_before_ms` has not come keeps its place but is passed over.
+    A work whose `not_before_ms` has not come keeps its place but is passed over, and so is one that is held back.
 
     Args:
         bound: how many works may wait.
         now_ms: wall clock.
+        admits: whether a work may begin now; where that changes, `look_again` is to be called.
     """
 
-    def __init__(self, bound: int, now_ms: Callable[[], int]) -> None:
+    def __init__(self, bound: int, now_ms: Callable[[], int], admits: Callable[[Work], bool] = lambda _: True) -> None:
         self._bound = bound
         self._now_ms = now_ms
+        self._admits = admits
         self._lines: dict[str, list[tuple[Turn, Work]]] = defaultdict(list)
         self._later: dict[Work, int] = {}
+        self._holding: set[str] = set()
         self._arrivals = 0
         self._changed: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
@@ -69,7 +74,13 @@ class WaitingLine:
         self._arrivals += 1
         work.stage = "waiting"
         insort(self._lines[work.replica], (turn(work, self._arrivals), work), key=lambda entry: entry[0])
-        self._changed[work.replica].set()
+        if work.replica not in self._holding or self._due_ms(work) > self._now_ms() or self._admits(work):
+            self._changed[work.replica].set()
+
+    def look_again(self, replica: str) -> None:
+        """What was held back at a replica may begin now."""
+        if replica in self._changed:
+            self._changed[replica].set()
 
     def remove(self, work: Work) -> bool:
         """Takes a work out of the line; False if it does not wait."""
@@ -85,7 +96,7 @@ class WaitingLine:
         """The first work of a replica whose time has come, taken out of the line; None if there is none now."""
         now_ms = self._now_ms()
         for index, (_, work) in enumerate(self._lines[replica]):
-            if self._due_ms(work) <= now_ms:
+            if self._due_ms(work) <= now_ms and self._admits(work):
                 del self._lines[replica][index]
                 self._later.pop(work, None)
                 return work
@@ -102,13 +113,19 @@ class WaitingLine:
             await self._until_change(replica, changed)
 
     async def _until_change(self, replica: str, changed: asyncio.Event) -> None:
-        due = [self._due_ms(work) for _, work in self._lines[replica]]
-        if not due:
+        now_ms = self._now_ms()
+        left = [self._due_ms(work) - now_ms for _, work in self._lines[replica]]
+        # What is due and was not taken is held back; while there is any, one more that is needs no look.
+        self._holding.discard(replica)
+        if left and min(left) <= 0:
+            self._holding.add(replica)
+        if not left:
             await changed.wait()
             return
+        left_ms = min(each if each > 0 else HELD_LOOK_MS for each in left)
         # Not wait_for: in Python 3.11 it can swallow a cancellation that comes together with the event.
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(1, min(due) - self._now_ms()) / 1000):
+            async with asyncio.timeout(left_ms / 1000):
                 await changed.wait()
 
     def _due_ms(self, work: Work) -> int:

@@ -16,6 +16,7 @@ from connectors.metrics import SILENT, MetricSink
 from connectors.redis.base import AsyncBlobs
 from executor.apply.content import Unusable, prompt_of
 from executor.apply.salts import SaltStore
+from executor.braking import Braking
 from executor.publisher import Publisher
 from executor.readiness import Readiness
 from executor.residency import ResidencyBook, Watched
@@ -61,6 +62,7 @@ class ReplicaWatch:
     Args:
         may_probe: whether that token may be asked for now.
         now_ms: wall clock.
+        braking: told of each look and event.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class ReplicaWatch:
         follow_events: bool,
         may_probe: Callable[[], bool],
         now_ms: Callable[[], int],
+        braking: Braking,
         metrics: MetricSink = SILENT,
         zone: str | None = None,
     ) -> None:
@@ -88,6 +91,7 @@ class ReplicaWatch:
         self._follow_events = follow_events
         self._may_probe = may_probe
         self._now_ms = now_ms
+        self._braking = braking
         self._metrics = metrics
         self._sampler = Sampler(replica, pool, zone)
         self._book = ResidencyBook(replica, pool, settings.watched_prefixes, lambda: time.time_ns() // 1_000)
@@ -133,6 +137,7 @@ class ReplicaWatch:
             log.warning("engine %s lives anew: everything it held counts as lost", self.replica)
             self._book.on_restart()
             self._changed.set()
+        self._braking.looked(self.replica, metrics, sample)
         if self.draining and sample.state == "ready":
             sample = structs.replace(sample, state="draining")
         if self._readiness.became(sample, 0.0 if metrics is None else metrics.ttft_s.count):
@@ -210,6 +215,7 @@ class ReplicaWatch:
                 self._book.expect(source.rank for source in able.event_sources)
                 async for event in self._engine.kv_events():
                     self._book.on_event(event)
+                    self._braking.event(self.replica, event)
                     self._changed.set()
                 # The engine has no events, or does not yet know that it has.
                 await asyncio.sleep(LOOK_AGAIN_S)

@@ -43,6 +43,7 @@ class WorkerTools:
         takes: whether a replica is there and takes warm-ups.
         frozen: the reasons why a scope may not act now.
         cancelled: whether a command was taken back.
+        began, ended: told of each work that is in hand, and of its end.
         used: told what a work was charged and how it ended, so that what was not spent is given back.
     """
 
@@ -59,6 +60,8 @@ class WorkerTools:
     frozen: Callable[[str], tuple[str, ...]]
     cancelled: Callable[[str], bool]
     used: Callable[[Work, Ending], None]
+    began: Callable[[Work], None]
+    ended: Callable[[Work, Ending | None], None]
     metrics: MetricSink = SILENT
 
 
@@ -157,6 +160,7 @@ class Workers:
     async def _take(self, replica: str) -> None:
         work = await self._tools.line.take(replica)
         work.stage = "running"
+        self._tools.began(work)
         self._running.add(work)
         work.task = asyncio.create_task(self._handle(work))
         # Shielded: a drain ends the taking of work, not the work.
@@ -175,7 +179,7 @@ class Workers:
 
     async def _handle(self, work: Work) -> None:
         taken_ms, taken = self._tools.now_ms(), time.monotonic()
-        ending: Ending | None
+        ending: Ending | None = None
         try:
             reached("command_taken")
             ending = await self._ended(work)
@@ -186,6 +190,7 @@ class Workers:
             ending = Ending("failed", OutcomeReason.UNVERIFIED, error=type(error).__name__)
         finally:
             self._running.discard(work)
+            self._tools.ended(work, ending)
         if ending is None:
             return
         apply_ms = (time.monotonic() - taken) * 1000
@@ -253,6 +258,8 @@ def _stopped(work: Work) -> Ending | None:
         return Ending("cancelled", OutcomeReason.CANCELLED)
     if work.stop == "frozen":
         return Ending("cancelled", OutcomeReason.FROZEN)
+    if work.stop == "braked":
+        return Ending("cancelled", OutcomeReason.BREAKER_OPEN)
     if work.stop == "departed":
         return closed_by_departure()
     work.stage = "dropped"

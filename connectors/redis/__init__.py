@@ -9,6 +9,7 @@ from connectors.redis.base import (
     AsyncBlobs,
     AsyncVectors,
     Blobs,
+    Brakes,
     EmbeddingCache,
     EmbeddingEntry,
     Lease,
@@ -20,6 +21,7 @@ from connectors.redis.base import (
     Vectors,
 )
 from connectors.redis.blobs import RedisAsyncBlobs, RedisBlobs
+from connectors.redis.brakes import RedisBrakes
 from connectors.redis.client import async_client, client_options, sync_client
 from connectors.redis.embedding_cache import RedisEmbeddingCache
 from connectors.redis.keys import embedding_cache_name, semantic_cache_name
@@ -36,6 +38,7 @@ __all__ = [
     "AsyncBlobs",
     "AsyncVectors",
     "Blobs",
+    "Brakes",
     "CacheName",
     "EmbeddingCache",
     "EmbeddingEntry",
@@ -47,6 +50,7 @@ __all__ = [
     "RedisAsyncBlobs",
     "RedisAsyncVectors",
     "RedisBlobs",
+    "RedisBrakes",
     "RedisEmbeddingCache",
     "RedisLeases",
     "RedisLedger",

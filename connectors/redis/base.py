@@ -159,6 +159,17 @@ class Leases(Protocol):
         """Who has it."""
 
 
+class Brakes(Protocol):
+    """What holds a replica's warm-ups back: told by the holder of its lease, heard by every other executor."""
+
+    async def tell(self, brakes: Mapping[str, bytes], life_ms: int) -> None:
+        """Store what holds by replica, all in one round trip; what was told before is replaced, and it ends by itself
+        after `life_ms`, so that a teller who died holds nobody for longer. An empty mapping does nothing."""
+
+    async def told(self, replicas: Sequence[str]) -> dict[str, bytes]:
+        """What was told and has not ended, exactly as stored; replicas without any are left out."""
+
+
 @dataclass(frozen=True)
 class EmbeddingEntry:
     """One text with its vector, to be put where a gateway will look for it.

@@ -17,7 +17,7 @@ import numpy as np
 from connectors.redis.base import Already, EmbeddingEntry, Lease, LedgerState, Started, Vector
 from connectors.redis.compression import packed, unpacked
 from connectors.redis.embedding_cache import entry_fields, entry_key, entry_metadata
-from connectors.redis.keys import blob_key, cached_value_key, fence_key, lease_key, ledger_key, vector_key
+from connectors.redis.keys import blob_key, brake_key, cached_value_key, fence_key, lease_key, ledger_key, vector_key
 from connectors.redis.leases import LEASE_MS
 from connectors.redis.ledger import LEDGER_TTL_MS
 from connectors.redis.vectors import vector_bytes, vector_of
@@ -315,3 +315,20 @@ class MemoryValues:
         """Life left."""
         name = cached_value_key(scope, key)
         return None if self._store.read(name) is None else self._store.ends_ms[name] - self._store.now_ms()
+
+
+class MemoryBrakes:
+    """`Brakes` in memory."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def tell(self, brakes: Mapping[str, bytes], life_ms: int) -> None:
+        """Store what holds."""
+        for replica, brake in brakes.items():
+            self._store.write(brake_key(replica), brake, life_ms)
+
+    async def told(self, replicas: Sequence[str]) -> dict[str, bytes]:
+        """What holds."""
+        found = {replica: self._store.read(brake_key(replica)) for replica in replicas}
+        return {replica: brake for replica, brake in found.items() if brake is not None}

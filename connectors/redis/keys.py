@@ -10,7 +10,7 @@ import re
 from urllib.parse import quote
 
 ROOT = "stoker"
-_RESERVED = frozenset({"ledger", "lease", "fence", "bloom"})
+_RESERVED = frozenset({"ledger", "lease", "fence", "bloom", "brake"})
 _RESPONSES = "responses"
 _COMMAND_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -66,6 +66,11 @@ def lease_key(replica: str) -> str:
 def fence_key(replica: str) -> str:
     """The last fencing token given out for one replica."""
     return f"{ROOT}:fence:{part(replica)}"
+
+
+def brake_key(replica: str) -> str:
+    """What holds one replica's warm-ups back."""
+    return f"{ROOT}:brake:{part(replica)}"
 
 
 def semantic_cache_name(scope: str, cache: str, fingerprint: str) -> str:

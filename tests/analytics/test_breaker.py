@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 from hypothesis import given
@@ -84,6 +85,27 @@ def test_after_its_time_one_warmup_goes_and_what_comes_of_it_decides() -> None:
     replica.breaker.ended(replica.now_ms)
     assert replica.look().state == "half_open"
     assert replica.look(seconds=2) == Brake()
+
+
+def test_a_probe_that_asked_nothing_of_the_engine_proves_nothing() -> None:
+    replica = Replica()
+    replica.displace()
+    replica.look(seconds=6)
+    replica.breaker.began(replica.now_ms)
+    replica.breaker.ended(replica.now_ms, warmed=False)
+    assert replica.breaker.brake.state == "half_open"
+    assert replica.breaker.brake.says("burstable") == "go"
+    assert replica.look(seconds=2).state == "half_open"
+
+
+def test_users_who_change_while_nothing_is_warmed_open_nothing() -> None:
+    breaker, bounds = Breaker(), (10.0, 100.0, math.inf)
+    fast, slow = [0], [0]
+    for second in range(120):
+        (fast if second < 60 else slow)[0] += 5
+        counts = (float(fast[0]), float(fast[0] + slow[0]), float(fast[0] + slow[0]))
+        reading = Reading("1", QUIET, Counters(bounds, counts, 100.0 * sum(fast + slow)), 100)
+        assert breaker.look(second * 1_000, reading, None, POLICY) == Brake()
 
 
 def test_each_time_it_opens_again_it_stays_open_for_twice_as_long() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
+from bisect import bisect_left
 
 from analytics.foreground import Counters, Foreground, Own
 from analytics.policy_sections import BreakerPolicy
@@ -58,15 +60,30 @@ def test_what_a_client_measured_is_found_in_a_lower_bucket_too() -> None:
         assert engine.second([Own(1_200.0, 100, 0)] * 5) == ()
 
 
+def warmed(engine: Engine) -> tuple[str, ...]:
+    """A second with one warm-up of 100 tokens, which nothing was found of."""
+    engine.served(1, 0, found=0.0)
+    return engine.second([Own(5.0, 100, 0)])
+
+
 def test_users_who_wait_longer_or_find_less_than_without_warmups_are_told() -> None:
     engine = Engine()
     engine.calm()
-    slow = [(engine.served(3, 1), engine.second())[1] for _ in range(10)]
+    slow = [(engine.served(3, 1), warmed(engine))[1] for _ in range(10)]
     assert slow[-1] == ("slow",)
     engine = Engine()
     engine.calm()
-    cold = [(engine.served(3, 0, found=0.1), engine.second())[1] for _ in range(10)]
+    cold = [(engine.served(3, 0, found=0.1), warmed(engine))[1] for _ in range(10)]
     assert cold[-1] == ("hits",)
+
+
+def test_what_users_do_to_each_other_is_not_put_down_to_a_few_warmups() -> None:
+    engine = Engine()
+    engine.calm()
+    for second in range(20):
+        engine.served(30, 1, found=0.1)
+        assert (warmed(engine) if second % 4 == 0 else engine.second()) == ()
+    assert engine.foreground.worse(POLICY) == ("slow", "hits")
 
 
 def test_too_little_is_known_at_first_and_without_a_baseline_nothing_is_said() -> None:
@@ -81,10 +98,10 @@ def test_what_lasts_without_warmups_becomes_the_baseline() -> None:
     engine.calm()
     for _ in range(60):
         engine.served(3, 2)
-        engine.second()
+        warmed(engine)
     assert engine.foreground.harm(POLICY) == ("slow",)
     engine.foreground.adopt()
-    assert engine.foreground.harm(POLICY) == ()
+    assert engine.foreground.worse(POLICY) == ()
 
 
 def test_an_engine_that_starts_anew_is_not_compared_across() -> None:
@@ -92,3 +109,24 @@ def test_an_engine_that_starts_anew_is_not_compared_across() -> None:
     assert Counters(BOUNDS, (1.0, 1.0, 1.0, 1.0), 120, 60).since(before) is None
     assert Counters(BOUNDS, (6.0, 6.0, 6.0, 6.0), 10, 0).since(before) is None
     assert Counters((1.0, math.inf), (9.0, 9.0), 200, 60).since(before) is None
+
+
+def test_users_whose_prompts_and_times_vary_widely_are_no_sign_of_harm() -> None:
+    """An hour of them, warm-ups in every other minute that change nothing: log-normal lengths and first tokens."""
+    source, foreground, bounds = random.Random(11), Foreground(), (20.0, 80.0, 250.0, 1_000.0, 5_000.0, math.inf)
+    buckets, queried, found = [0] * len(bounds), 0.0, 0.0
+    told: set[str] = set()
+    for second in range(3_600):
+        warming, own = second // 60 % 2 == 1, []
+        for _ in range(3):
+            buckets[bisect_left(bounds, 80 * source.lognormvariate(0, 1))] += 1
+            tokens = 500 * source.lognormvariate(0, 1)
+            queried, found = queried + tokens, found + (0.9 * tokens if source.random() < 0.6 else 0.0)
+        if warming:
+            own.append(Own(150.0, 1_000, 0))
+            buckets[bisect_left(bounds, 140.0)] += 1
+            queried += 1_000
+        counts = tuple(float(count) for count in itertools.accumulate(buckets))
+        foreground.look(second * 1_000, Counters(bounds, counts, queried, found), own, second % 120 in range(10, 60))
+        told |= {*foreground.harm(POLICY)} if warming else set()
+    assert told == set()

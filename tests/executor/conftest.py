@@ -71,6 +71,7 @@ class World:
             "ledger": fake.MemoryLedger(self.store),
             "leases": fake.MemoryLeases(self.store, life_ms=1_000),
             "sweep_leases": fake.MemoryLeases(self.store, life_ms=1_000),
+            "brakes": fake.MemoryBrakes(self.store),
             "blobs": fake.MemoryAsyncBlobs(self.store),
             "vectors": fake.MemoryAsyncVectors(self.store),
             "embeddings": self.embeddings,

@@ -10,7 +10,20 @@ from hypothesis import strategies as st
 
 from connectors.redis import keys
 
-CONFUSING = ["ledger", "lease", "fence", "bloom", "blob", "vec", "embeddings", "responses", "value", "a:blob:b", "{a}"]
+CONFUSING = [
+    "ledger",
+    "lease",
+    "fence",
+    "bloom",
+    "brake",
+    "blob",
+    "vec",
+    "embeddings",
+    "responses",
+    "value",
+    "a:blob:b",
+    "{a}",
+]
 TEXTS = st.text(min_size=1, max_size=40) | st.sampled_from([*CONFUSING, "*", "%6Cedger", ":", "a b"])
 IDS = st.from_regex(r"\A[0-9a-f]{32}\Z")
 ALL = st.one_of(
