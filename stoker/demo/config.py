@@ -33,7 +33,7 @@ class DemoConfig:
             back after minutes and hours; here it is seconds.
         lru_minutes: of traffic without any warm-up before, on caches of their own.
         mode: `full` is Stoker as it is; `off` sends every command as a shadow, so that no effect may show; `bad` warms
-            without measure, also what nobody asks for, which must show as harm.
+            without measure, also what nobody asks for, and no breaker stops it, which must show as harm.
         seed: of workload, disturbances and bootstrap.
         root: folder that gets the demo's own folder.
     """
@@ -89,5 +89,6 @@ class DemoConfig:
         return {
             "plan": {"shadow": self.mode == "off", **plan},
             "budget": {"prefill_share": 1.0 if bad else self.prefill_share, "prefill_tokens_per_s": rate},
+            "breaker": {"enabled": not bad},
             "experiment": {"hold_share": self.hold_share, "salt": f"demo-{self.seed}"},
         }

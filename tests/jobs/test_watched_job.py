@@ -14,35 +14,9 @@ from schemas.topics import ANNOUNCEMENTS
 from tests.jobs.asking import ask, begins_with, conversation, waited
 from tests.jobs.conftest import WATCHED
 from tests.jobs.deployment import Deployment, now_ms
+from tests.jobs.rules import Rules
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
-
-
-def test_a_managed_prompt_s_prefix_is_warmed_by_its_hotness(deployment: Deployment) -> None:
-    deployment.at(1)
-    deployment.heartbeat()
-    name = uuid.uuid4().hex
-
-    def use() -> None:
-        question = f"question {uuid.uuid4().hex}"
-        ask(
-            deployment,
-            question,
-            conversation(f"sys {name}", question),
-            phase="finished",
-            completed_at_ms=now_ms(),
-            prompt=PromptRef(name, "1"),
-            finish_reason="stop",
-            status=200,
-        )
-
-    system = conversation(f"sys {name}")
-    command = waited(deployment, "managed_prompt", begins_with(system), use)
-    assert (command.scope, command.pool) == (WATCHED, "gpu")
-    assert command.reason.evidence["hotness"] >= 1.5
-    assert isinstance(command.target, Prefix)
-    assert command.target.segments == system  # not a word of the user's
-    deployment.settle()
 
 
 def test_like_prompts_of_a_session_warm_its_conversation_at_once(deployment: Deployment) -> None:
@@ -65,6 +39,36 @@ def test_like_prompts_of_a_session_warm_its_conversation_at_once(deployment: Dep
     assert command.reason.evidence["similarity"] == 1.0
     assert isinstance(command.target, Prefix)
     assert len(command.target.segments) >= 6  # the whole conversation up to its third prompt at least
+    deployment.settle()
+
+
+def test_a_managed_prompt_s_prefix_is_warmed_by_its_hotness(deployment: Deployment, rules: Rules) -> None:
+    deployment.at(1)
+    deployment.heartbeat()
+    # What is asked for each second is hot by itself, and who sees that first has it commanded: here only prompts do.
+    rules.tell(WATCHED, "plan", min_saved_ms=60_000.0)
+    rules.heard(WATCHED, "plan")
+    name = uuid.uuid4().hex
+
+    def use() -> None:
+        question = f"question {uuid.uuid4().hex}"
+        ask(
+            deployment,
+            question,
+            conversation(f"sys {name}", question),
+            phase="finished",
+            completed_at_ms=now_ms(),
+            prompt=PromptRef(name, "1"),
+            finish_reason="stop",
+            status=200,
+        )
+
+    system = conversation(f"sys {name}")
+    command = waited(deployment, "managed_prompt", begins_with(system), use)
+    assert (command.scope, command.pool) == (WATCHED, "gpu")
+    assert command.reason.evidence["hotness"] >= 1.5
+    assert isinstance(command.target, Prefix)
+    assert command.target.segments == system  # not a word of the user's
     deployment.settle()
 
 
