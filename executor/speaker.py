@@ -70,12 +70,17 @@ class Speaker:
             self._speak_for(replica)
 
     async def _silenced(self, replica: str) -> ReplicaWatch | None:
-        watch = self._watches.pop(replica, None)
+        watch = self._unwatched(replica)
         if watch is None:
             return None
-        self._shared.braking.unwatch(replica)
         await ended([watch[1]])
         return watch[0]
+
+    def _unwatched(self, replica: str) -> tuple[ReplicaWatch, asyncio.Task[None]] | None:
+        watch = self._watches.pop(replica, None)
+        if watch is not None:
+            self._shared.braking.unwatch(replica)
+        return watch
 
     def hear(self, outcome: WarmupOutcome) -> None:
         """An outcome of any executor: what it made resident on a replica of ours is watched."""
@@ -123,8 +128,7 @@ class Speaker:
         return settings.readiness_probe and not settings.shadow and not self._shared.book.frozen(EVERY_SCOPE)
 
     def _fall_silent(self, replica: str) -> None:
-        watch = self._watches.pop(replica, None)
+        watch = self._unwatched(replica)
         if watch is not None:
-            self._shared.braking.unwatch(replica)
             watch[1].cancel()
             self._ended = [task for task in self._ended if not task.done()] + [watch[1]]

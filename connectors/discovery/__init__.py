@@ -1,14 +1,12 @@
-"""Where the replicas of an engine pool are found: a fixed list, DNS, or Kubernetes, behind one port.
+"""Where the replicas of an engine pool are found: by DNS or Kubernetes, behind one port.
 
-`base` is the contract; `static` knows everything from the start, `dns` and `kubernetes` look again and again, `fake`
-is told by a test.
+`base` is the contract; `dns` and `kubernetes` look again and again, `fake` is told by a test.
 """
 
 from connectors.discovery.base import Discovery, Endpoint
 from connectors.discovery.dns import DnsDiscovery
 from connectors.discovery.kubernetes import KubernetesDiscovery
 from connectors.discovery.settings import DiscoverySettings, DnsSettings, FoundReplicas, KubernetesSettings
-from connectors.discovery.static import StaticDiscovery
 
 __all__ = [
     "Discovery",
@@ -19,5 +17,4 @@ __all__ = [
     "FoundReplicas",
     "KubernetesDiscovery",
     "KubernetesSettings",
-    "StaticDiscovery",
 ]

@@ -106,9 +106,7 @@ def running(
         ["--config", str(config), *flags],
         state=stack.state,
         parallelism=parallelism,
-        config=FlinkConfig(
-            checkpoint_interval_ms=settings.warmup.checkpoint_ms, subtask_slots=settings.warmup.subtask_slots
-        ),
+        config=FlinkConfig.of_job(settings.warmup),
     )
     try:
         yield app

@@ -55,9 +55,7 @@ def submit(
         state=folder,
         parallelism=parallelism,
         savepoint=from_savepoint,
-        config=FlinkConfig(
-            checkpoint_interval_ms=settings.warmup.checkpoint_ms, subtask_slots=settings.warmup.subtask_slots
-        ),
+        config=FlinkConfig.of_job(settings.warmup),
     )
     typer.echo(f"{job} runs with parallelism {parallelism}: {app.rest_url}")
 

@@ -16,6 +16,7 @@ import httpx
 
 from connectors.kafka.producer import KafkaRecordProducer
 from connectors.settings import KafkaSettings, RedisSettings
+from jobs.settings import load_settings
 from schemas import EVERY_SCOPE, Policy, StackFault, TransientFault, encode
 from schemas.topics import ANNOUNCEMENTS, POLICY
 from stoker.announcing import store_texts
@@ -25,6 +26,7 @@ from stoker.demo.unwanted import unwanted
 from stoker.replay.run import Place
 from stoker.stack import ports
 from stoker.stack.flink import FlinkApplication, start_application
+from stoker.stack.flink_config import FlinkConfig
 from stoker.stack.paths import PROJECT, StateFolder, cache_folder
 from stoker.stack.process import Process, start_ticks
 from stoker.stack.stack import Stack, StackConfig
@@ -106,7 +108,11 @@ class Session:
         self._publish_policies()
         yield "the Flink job"
         self.job = start_application(
-            "warmup", PROJECT / "jobs" / "warmup.py", ["--config", str(self.settings_file)], state=self.state
+            "warmup",
+            PROJECT / "jobs" / "warmup.py",
+            ["--config", str(self.settings_file)],
+            state=self.state,
+            config=FlinkConfig.of_job(load_settings(self.settings_file).warmup),
         )
         yield "the executor"
         command = [sys.executable, "-m", "stoker.cli", "executor", "--config", str(self.settings_file)]

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from jobs.settings import WarmupSettings
 from schemas.errors import StackFault
 from stoker.stack import ports
 from stoker.stack.java import java_home
@@ -75,6 +76,11 @@ class FlinkConfig:
     state_backend: str = "hashmap"
     jobmanager_host: str = ports.LOOPBACK
     bind_host: str = ports.LOOPBACK
+
+    @classmethod
+    def of_job(cls, warmup: WarmupSettings) -> FlinkConfig:
+        """What the job's own settings ask of its cluster."""
+        return cls(checkpoint_interval_ms=warmup.checkpoint_ms, subtask_slots=warmup.subtask_slots)
 
 
 def distribution() -> Path:

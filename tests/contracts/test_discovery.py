@@ -22,7 +22,6 @@ from connectors.discovery import (
     Endpoint,
     KubernetesDiscovery,
     KubernetesSettings,
-    StaticDiscovery,
 )
 from connectors.discovery.clock import Clock
 from connectors.discovery.fake import FakeDiscovery
@@ -165,16 +164,6 @@ async def until(lists: Lists, holds: Callable[[list[int]], bool]) -> tuple[Endpo
 
 def numbers(found: tuple[Endpoint, ...]) -> list[int]:
     return [int(endpoint.url.removesuffix(":8000").rpartition(".")[2]) for endpoint in found]
-
-
-async def test_a_fixed_list_is_told_once() -> None:
-    a, b = Endpoint("a", "http://a"), Endpoint("b", "http://b")
-    discovery = StaticDiscovery([b, a])
-    lists = discovery.lists()
-    assert await following(lists) == (a, b)
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(anext(lists), 0.01)
-    await discovery.close()
 
 
 async def test_the_first_list_is_whole_and_sorted(place: Place, lists: Lists) -> None:
