@@ -165,6 +165,8 @@ class PromptPlanner:
             if solvent_ms(scope, float(ready.block_tokens)) > at_ms:
                 continue
             drawn = self._draw(scope, now, prompt.top, prompt.draws, at_ms, ready)
+            if not drawn:
+                continue  # the interval's draw is still to come, when there is a prompt in use
             drafts = [self._draft(scope, name, hotness, now, at_ms, ready, policy) for name, hotness in drawn]
             found[scope] = [draft for draft in drafts if draft is not None]
         return found

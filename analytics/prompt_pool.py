@@ -10,6 +10,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from analytics.records import Record, Section, pack, path, unpack
 
 INITIAL = 1.0
@@ -66,6 +68,8 @@ class PromptRecord(Record, frozen=True, array_like=True):
         ref: hash of its last segment, under which its text lies among the scope's blobs; empty where nobody told.
         tags: for people.
         hotness: after its last use at `used_ms`.
+        from_ms: since when it is in use. Its last use is no sign of that: those of a prompt in use each second are
+            always ahead of an event time that waits for late events.
     """
 
     scope: str
@@ -74,6 +78,7 @@ class PromptRecord(Record, frozen=True, array_like=True):
     tags: tuple[str, ...]
     hotness: float
     used_ms: int
+    from_ms: int = 0
 
 
 class PromptPool:
@@ -109,17 +114,18 @@ class PromptPool:
         """
         held = self.get(scope, prompt)
         if held is None:
-            self._put(PromptRecord(1, scope, prompt, ref, tags, INITIAL, at_ms))
+            self._put(PromptRecord(1, scope, prompt, ref, tags, INITIAL, at_ms, at_ms))
             return self._shrink(scope, at_ms)
         if (ref or held.ref, tags or held.tags) != (held.ref, held.tags):
-            self._put(PromptRecord(1, scope, prompt, ref or held.ref, tags or held.tags, held.hotness, held.used_ms))
+            self._put(structs.replace(held, ref=ref or held.ref, tags=tags or held.tags))
         return []
 
     def used(self, scope: str, prompt: str, at_ms: int, adopted: int, answered: int, ceiling: float) -> None:
         """Counts uses of a prompt of the pool."""
         held = self._held[scope][prompt]
         hotness = prompt_hotness(held.hotness, at_ms - held.used_ms, adopted, answered, ceiling, self._day_ms)
-        self._put(PromptRecord(1, scope, prompt, held.ref, held.tags, hotness, max(at_ms, held.used_ms)))
+        used_ms, from_ms = max(at_ms, held.used_ms), min(at_ms, held.from_ms)
+        self._put(structs.replace(held, hotness=hotness, used_ms=used_ms, from_ms=from_ms))
 
     def hotness(self, scope: str, prompt: str, at_ms: int) -> float:
         """How hot a prompt of the pool is at a time."""
@@ -128,7 +134,7 @@ class PromptPool:
 
     def hottest(self, scope: str, count: int, at_ms: int) -> list[tuple[str, float]]:
         """The hottest prompts of a scope that are in use by a time, hottest first."""
-        in_use = [prompt for prompt, record in self._held.get(scope, {}).items() if record.used_ms <= at_ms]
+        in_use = [prompt for prompt, record in self._held.get(scope, {}).items() if record.from_ms <= at_ms]
         found = [(self.hotness(scope, prompt, at_ms), prompt) for prompt in in_use]
         best = heapq.nsmallest(count, ((-hotness, prompt) for hotness, prompt in found))
         return [(prompt, -minus) for minus, prompt in best]

@@ -263,6 +263,16 @@ def test_a_managed_prompt_is_warmed_by_what_its_requests_begin_with() -> None:
     assert command.replicas.names == ("r1", "r2")
 
 
+def test_a_prompt_in_use_each_second_is_warmed_although_event_time_waits_for_late_events() -> None:
+    drive = ready(Drive(), "r1")
+    found = []
+    for _ in range(10):
+        drive.hear(use("faq@3", "sys", "tools", at=drive.now + 4_000))
+        found += drive.run(1_000, samples=("r1",))
+    (command,) = found
+    assert command.reason.trigger == "managed_prompt"
+
+
 def test_draws_go_by_hotness_and_once_in_an_interval() -> None:
     bodies = {"prompt": {"draws": 1}, "plan": {"prefix_repeat_ms": 10_000, "prefix_resident_ms": 1_000}}
     drive = ready(Drive(policy=book(**bodies)), "r1")

@@ -82,6 +82,18 @@ def test_the_hottest_come_first_and_only_those_in_use() -> None:
     assert prompts.hottest("other", 9, T0) == []
 
 
+def test_a_prompt_stays_in_use_while_its_last_uses_are_ahead_of_event_time() -> None:
+    prompts = pool(MemoryMapStore())
+    prompts.add("s", "a", T0 + 2)
+    prompts.add("s", "announced", T0 + 9)
+    assert prompts.hottest("s", 9, T0 + 1) == []
+    for passed in range(5):
+        prompts.used("s", "a", T0 + passed + 3, 0, 0, 10.0)
+    assert prompts.hottest("s", 9, T0 + 2) == [("a", 1.0)]
+    prompts.used("s", "announced", T0 + 4, 0, 0, 10.0)  # before it was due
+    assert dict(prompts.hottest("s", 9, T0 + 4)) == {"a": 1.0, "announced": 1.0}
+
+
 def test_beyond_its_bound_the_coldest_leaves() -> None:
     store = MemoryMapStore()
     prompts = pool(store, max_prompts=2)
