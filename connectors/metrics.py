@@ -27,6 +27,7 @@ MetricName = Literal[
     "stoker_executor_dead_letters_total",
     "stoker_executor_outcomes_total",
     "stoker_executor_waiting_works",
+    "stoker_executor_needs_unheard_total",
     "stoker_executor_apply_seconds",
     "stoker_executor_publish_seconds",
     "stoker_executor_lease_held_count",
@@ -97,6 +98,9 @@ METRICS: Mapping[MetricName, Metric] = MappingProxyType(
         ),
         "stoker_executor_waiting_works": Metric(
             "gauge", "works", "Commands that are admitted and wait for their turn, once a replica.", ("pool",)
+        ),
+        "stoker_executor_needs_unheard_total": Metric(
+            "counter", "works", "Works that went though a command that they need was never heard of.", ("pool",)
         ),
         "stoker_executor_apply_seconds": Metric(
             "histogram", "seconds", "From taking a command out of the line until it ended.", ("pool",)

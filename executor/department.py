@@ -21,16 +21,19 @@ from executor.apply import (
 from executor.apply.patience import Patience
 from executor.commits import Place
 from executor.intake import Intake
-from executor.orders import Order
+from executor.needs import Needs, unmet
+from executor.orders import Order, Work
 from executor.outcomes import Ending
 from executor.pool import Pool, PoolTools
 from executor.quota import Quota, Rate, entry_rate, prefill_rate
+from executor.replicas import replicas_for
 from executor.settle import Settler
 from executor.shared import Shared
 from executor.sweeper import Sweeper
 from executor.waiting import WaitingLine
 from executor.workers import Workers, WorkerTools
-from schemas import Adapter, Embedding, Model, Prefix, Response, Target, Value, WarmupCommand, topics
+from schemas import Adapter, Cancel, Embedding, Model, Prefix, Response, Target, Value, WarmupCommand, topics
+from schemas.canonical import outcome_id
 
 
 def group_of(pool: str) -> str:
@@ -52,7 +55,8 @@ class Department:
         tree, ports, settings = shared.tree, shared.ports, shared.tree.executor
         self._is_redis = name == tree.redis.pool_key
         places = settings.redis_concurrency if self._is_redis else settings.concurrency
-        line = WaitingLine(settings.queue_bound, ports.now_ms, lambda work: shared.braking.admits(work, places))
+        self.needs = Needs(lambda command_id, replica: shared.published.status(outcome_id(command_id, replica)))
+        line = WaitingLine(settings.queue_bound, ports.now_ms, lambda work: self._may_begin(work, places))
         self.intake = Intake(
             name,
             lambda: ports.consumer(tree.kafka.group(group_of(name))),
@@ -93,6 +97,28 @@ class Department:
     def awaiting(self) -> bool:
         """Whether it is not known yet which replicas the pool has."""
         return not self._is_redis and self._shared.roster.awaited(self.name)
+
+    def hear(self, command: WarmupCommand) -> None:
+        """A command of this pool is under way, here or at another executor."""
+        if not isinstance(command.target, Cancel):
+            self.needs.hear(command, replicas_for(command, self._replicas()))
+
+    def hear_end(self, command_id: str, replica: str) -> None:
+        """A command has an outcome on a replica, ours or another executor's: what waited for it may begin."""
+        if self.needs.ended(command_id):
+            self._line.look_again(replica)
+
+    def _may_begin(self, work: Work, places: int) -> bool:
+        ports, braking = self._shared.ports, self._shared.braking
+        return self.needs.admits(work, ports.now_ms()) and braking.admits(work, places)
+
+    def _unmet(self, work: Work) -> Ending | None:
+        """How a work ends that may not go on because of what it needs."""
+        now_ms = self._shared.ports.now_ms()
+        look = self.needs.look(work.command, work.replica, work.arrived_ms, now_ms)
+        if look.state == "unheard":
+            self._shared.metrics.count("stoker_executor_needs_unheard_total", pool=self.name)
+        return unmet(look, work.command, now_ms)
 
     def welcome(self, replica: str) -> None:
         """A replica takes warm-ups from now on."""
@@ -143,6 +169,7 @@ class Department:
             takes=lambda replica: replica == self.name if self._is_redis else shared.roster.takes(replica),
             frozen=shared.book.frozen,
             cancelled=shared.cancelled.__contains__,
+            unmet=self._unmet,
             used=self.pool.used,
             began=shared.braking.began,
             ended=shared.braking.ended,
@@ -203,6 +230,8 @@ class Department:
         self.pool.revoked()
 
     def _settled(self, order: Order) -> None:
+        for work in order.works:
+            self.hear_end(order.command.command_id, work.replica)
         self.pool.settled(order)
 
     async def finish(self, timeout_s: float) -> None:

@@ -90,8 +90,8 @@ class LedgerKeeper:
         restored = 0
         while batch := list(islice(entries, BATCH)):
             restored += await self._ledger.restore(batch)
-        for command, replica, _ in outcomes:
-            self._published.add(outcome_id(command, replica))
+        for command, replica, status in outcomes:
+            self._published.add(outcome_id(command, replica), status)
         log.info("ledger rebuilt", extra={"fields": {"outcomes": restored}})
 
     def _read(self) -> list[Entry]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Generic, TypeVar
 
+from schemas.warmup_outcome import Status
+
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -47,18 +49,22 @@ PUBLISHED_BOUND = 300_000
 
 
 class Published:
-    """Ids of outcomes that are known to be in warmup.outcomes, ours and others'.
+    """Outcomes that are known to be in warmup.outcomes, ours and others', by id.
 
     It covers what the ledger may not know yet: the moment between publishing and writing, and a Redis that lost its
-    data without our noticing.
+    data without our noticing. It tells others' commands how those ended that they wait for.
     """
 
     def __init__(self, bound: int = PUBLISHED_BOUND) -> None:
-        self._ids: Recent[bytes, None] = Recent(bound)
+        self._ids: Recent[bytes, Status] = Recent(bound)
 
-    def add(self, outcome_id: str) -> None:
+    def add(self, outcome_id: str, status: Status) -> None:
         """This outcome is in the topic."""
-        self._ids.put(bytes.fromhex(outcome_id), None)
+        self._ids.put(bytes.fromhex(outcome_id), status)
+
+    def status(self, outcome_id: str) -> Status | None:
+        """How it ended; None where that is not known."""
+        return self._ids.get(bytes.fromhex(outcome_id))
 
     def __contains__(self, outcome_id: str) -> bool:
         return bytes.fromhex(outcome_id) in self._ids

@@ -194,6 +194,9 @@ class Executor:
     def _remember(self, command: WarmupCommand) -> None:
         if isinstance(command.target, Prefix):
             self._shared.commands.put(command.command_id, command)
+        for department in self._departments:
+            if department.name == command.pool:
+                department.hear(command)
 
     def _hear(self, heard: list[Heard]) -> None:
         for message in heard:
@@ -207,9 +210,12 @@ class Executor:
         if isinstance(message, WarmupCommand):
             self._hear_command(message)
         else:
-            self._shared.published.add(message.outcome_id)
+            self._shared.published.add(message.outcome_id, message.status)
             self._speaker.hear(message)
             self._shared.braking.heard(message)
+            for department in self._departments:
+                if department.name == message.pool:
+                    department.hear_end(message.command_id, message.replica)
 
     def _hear_command(self, command: WarmupCommand) -> None:
         self._remember(command)

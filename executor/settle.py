@@ -115,7 +115,7 @@ class Settler:
                 dated = False
         self._metrics.observe("stoker_executor_publish_seconds", time.monotonic() - begun)
         for outcome in outcomes:
-            self._published.add(outcome.outcome_id)
+            self._published.add(outcome.outcome_id, outcome.status)
             self._tell(outcome)
 
     async def _close_ledger(self, batch: list[_Settled]) -> None:

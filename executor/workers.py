@@ -43,6 +43,7 @@ class WorkerTools:
         takes: whether a replica is there and takes warm-ups.
         frozen: the reasons why a scope may not act now.
         cancelled: whether a command was taken back.
+        unmet: how a work ends that lacks what it needs (`after`), if it does.
         began, ended: told of each work that is in hand, and of its end.
         used: told what a work was charged and how it ended, so that what was not spent is given back.
     """
@@ -59,6 +60,7 @@ class WorkerTools:
     takes: Callable[[str], bool]
     frozen: Callable[[str], tuple[str, ...]]
     cancelled: Callable[[str], bool]
+    unmet: Callable[[Work], Ending | None]
     used: Callable[[Work, Ending], None]
     began: Callable[[Work], None]
     ended: Callable[[Work, Ending | None], None]
@@ -206,8 +208,9 @@ class Workers:
         if taken_over is None:
             return None
         command, tools = work.command, self._tools
+        lacks = None if taken_over else tools.unmet(work)
         if tools.now_ms() >= command.expires_at_ms:
-            return late(taken_over)
+            return lacks or late(taken_over)
         if not taken_over and tools.cancelled(command.command_id):
             return Ending("cancelled", OutcomeReason.CANCELLED)
         if not tools.takes(work.replica):
@@ -215,6 +218,8 @@ class Workers:
         reasons = tools.frozen(command.scope) if held_by_freeze(command) else ()
         if reasons and not taken_over:
             return Ending("rejected", OutcomeReason.FROZEN, error="; ".join(reasons))
+        if lacks is not None:
+            return lacks
         reached("apply_started")
         ending = await tools.patience.spend(
             lambda seconds: tools.apply(command, work.replica, seconds), command.expires_at_ms, tools.now_ms

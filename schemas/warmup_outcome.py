@@ -47,6 +47,7 @@ class OutcomeReason(enum.StrEnum):
     QUOTA = "quota"
     FROZEN = "frozen"
     NO_REPLICA = "no_replica"
+    NEEDED_MISSING = "needed_missing"
     BREAKER_OPEN = "breaker_open"
     ENGINE_REFUSED = "engine_refused"
     ENGINE_UNAVAILABLE = "engine_unavailable"
