@@ -105,7 +105,7 @@ class Department:
 
     def hear_end(self, command_id: str, replica: str) -> None:
         """A command has an outcome on a replica, ours or another executor's: what waited for it may begin."""
-        if self.needs.ended(command_id):
+        if self.needs.ended(command_id, replica):
             self._line.look_again(replica)
 
     def _may_begin(self, work: Work, places: int) -> bool:

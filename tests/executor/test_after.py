@@ -70,7 +70,7 @@ async def test_a_held_command_is_not_committed_and_goes_on_in_the_next_executor(
     adapter = load(world)
     held = prefix(world, adapter.command_id)
     world.send(adapter, held)
-    await world.until(lambda: before._departments[0].needs.ended(adapter.command_id))
+    await world.until(lambda: before._departments[0].needs.ended(adapter.command_id, "r0"))
     await before.drain()
     assert ends(world) == {}
     assert sum(world.committed(GROUP).values()) == 0

@@ -41,6 +41,7 @@ class Pool:
 
     def end(self, number: int, status: Status, replica: str = "r0") -> None:
         self.ends[name(number), replica] = status
+        self.needs.ended(name(number), replica)
 
     def look(self, asked: WarmupCommand, now_ms: int = 0, replica: str = "r0") -> Look:
         return self.needs.look(asked, replica, 0, now_ms)
@@ -97,6 +98,8 @@ def test_what_was_never_heard_of_is_waited_for_only_for_a_moment(pool: Pool) -> 
     pool.needs.hear(command(3), ("r0",))
     assert pool.look(command(4, after=(1, 3)), now_ms=UNHEARD_MS) == Look("waits", name(3))
     assert pool.look(command(4, after=(3, 1)), now_ms=UNHEARD_MS) == Look("waits", name(3))
+    pool.end(1, "applied")
+    assert pool.look(lone) == Look("met")
 
 
 def test_nothing_waits_for_itself_and_an_invalidation_for_nothing(pool: Pool) -> None:
@@ -124,10 +127,12 @@ def test_what_somebody_began_is_not_held_back(pool: Pool) -> None:
 
 
 def test_the_end_of_a_command_is_told_once_where_somebody_waits_for_it(pool: Pool) -> None:
-    assert not pool.needs.ended(name(1))
+    pool.needs.hear(command(1), ("r0", "r1"))
+    assert not pool.needs.ended(name(1), "r0")
     pool.look(command(2, after=(1,)))
-    assert pool.needs.ended(name(1))
-    assert not pool.needs.ended(name(1))
+    assert not pool.needs.ended(name(1), "r1")
+    assert pool.needs.ended(name(1), "r0")
+    assert not pool.needs.ended(name(1), "r0")
 
 
 def test_what_was_forgotten_counts_as_never_heard_of() -> None:
@@ -177,7 +182,6 @@ def test_in_any_order_of_arrivals_and_outcomes_each_command_ends_once_and_never_
         assert number not in ended
         ended[number] = (status, now[0])
         pool.end(number, status)
-        pool.needs.ended(name(number))
 
     def serve() -> None:
         """All that may be taken now, one after the other, as a worker would."""
