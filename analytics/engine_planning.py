@@ -153,7 +153,7 @@ class EnginePlanner(Planner):
             return []
         at_ms = self._clock.not_before_tick(message.observed_at_ms)
         ready = self._fleet.ready(at_ms)
-        draft = self._prefixes.rewarm(scope, message.target_key, replica, at_ms, ready, policy, self._ended)
+        draft = self._prefixes.drafts.rewarm(scope, message.target_key, replica, at_ms, ready, policy, self._ended)
         if draft is None:
             return []
         return self._fast(draft, at_ms, LOST_PRIORITY, self._allowance(scope, ready, policy), policy)
@@ -248,7 +248,7 @@ class EnginePlanner(Planner):
         left_out: list[LeftOut] = []
         if not tick.behind:
             mine, draft_of, own = self._ranked(
-                ranking, lambda offer: self._prefixes.draft(offer, at_ms, ready, policy), at_ms
+                ranking, lambda offer: self._prefixes.drafts.of(offer, at_ms, ready, policy), at_ms
             )
             choice = choose(
                 mine,

@@ -131,6 +131,12 @@ def terms_of(plan: PlanPolicy, at_ms: int, config: PlanConfig, stay_ms: float | 
     )
 
 
+def now_of(at_ms: int, ready: Ready, budget: BudgetPolicy, config: PlanConfig, margin_per_s: float | None) -> PoolNow:
+    """What holds for every look at a time; `margin_per_s` as in `PoolNow`."""
+    ms_per_token = 1000 / prefill_per_s(budget, config)
+    return PoolNow(at_ms, ready, ms_per_token, margin_per_s, config.scaled(config.horizon_ms))
+
+
 def stay_of(plan: PlanPolicy, config: PlanConfig, stay_ms: float | None) -> float:
     """How long a replica keeps what nobody asks for: as found, or where nothing was as policy says; scaled."""
     return config.scaled(plan.prefix_resident_ms) if stay_ms is None else stay_ms
