@@ -17,7 +17,7 @@ from schemas.announcement import Announcement
 from schemas.dead_letter import DeadLetter
 from schemas.errors import DeadReason, PoisonMessage
 from schemas.fields import MAX_QUERY_BYTES
-from schemas.hashes import bad_hash, hash_fields, is_hex
+from schemas.hashes import HASH_BYTES, bad_hash, hash_fields, is_hex, unhexed
 from schemas.insights import Accounting, Cluster, Focus, Pattern, PlannerState, PrefixState, Score, WindowStats
 from schemas.policy import Policy
 from schemas.replica_sample import ReplicaSample
@@ -76,11 +76,22 @@ class Reader(Generic[M]):
         Raises:
             PoisonMessage: with the enumerated reason and the path of the field.
         """
+        message = self._parse(record)
+        _CHECKS.get(type(message), _nothing_more)(message)
+        return message
+
+    def decode_hashed(self, record: bytes) -> tuple[M, bytes]:
+        """The same, and the hashes of a request's segments, 16 bytes each: to check their digits is to read them."""
+        message = self._parse(record)
+        return message, _CHECKS.get(type(message), _nothing_more)(message)
+
+    def _parse(self, record: bytes) -> M:
         if len(record) > MAX_RECORD_BYTES:
             raise PoisonMessage(DeadReason.TOO_LARGE, "$", f"{len(record)} bytes, at most {MAX_RECORD_BYTES}")
         body = record[_REGISTRY_PREFIX_BYTES:] if record and record[0] == 0 else record
         try:
             message: M = self._decode(body)
+            return message
         except msgspec.ValidationError as error:
             raise _explained(error) from None
         except msgspec.DecodeError as error:
@@ -88,8 +99,6 @@ class Reader(Generic[M]):
         except (UnicodeDecodeError, RecursionError) as error:
             reason = DeadReason.NOT_UTF8 if isinstance(error, UnicodeDecodeError) else DeadReason.MALFORMED_JSON
             raise PoisonMessage(reason, "$", type(error).__name__) from None
-        _CHECKS.get(type(message), _nothing_more)(message)
-        return message
 
 
 _reader = lru_cache(maxsize=64)(Reader)
@@ -101,7 +110,7 @@ def decode(record: bytes, *kinds: type[M]) -> M:
     return reader.decode(record)
 
 
-def _check_request(event: RequestEvent) -> None:
+def _check_request(event: RequestEvent) -> bytes:
     query, digest, completed = event.query, event.query_sha256, event.completed_at_ms
     # A character has at most four bytes: only long texts need to be measured.
     if query is not None and len(query) * 4 > MAX_QUERY_BYTES and len(query.encode()) > MAX_QUERY_BYTES:
@@ -112,32 +121,40 @@ def _check_request(event: RequestEvent) -> None:
     digits = "".join([segment.hash for segment in event.segments])
     if digest is not None:
         digits += digest
-    if not is_hex(digits):
-        for index, segment in enumerate(event.segments):
-            _require_hash(f"$.segments[{index}].hash", segment.hash)
-        _require_hash("$.query_sha256", digest or "")
+    if event.response_sha256 is not None:
+        digits += event.response_sha256
+    if event.reasoning is not None:
+        digits += "".join([step.input_hash for step in event.reasoning.steps])
+    hashes = unhexed(digits)
+    if hashes is None:
+        raise _bad_hash_of(event)
+    return hashes[: len(event.segments) * HASH_BYTES]
 
 
-def _require_hash(path: str, digest: str) -> None:
-    if not is_hex(digest):
-        raise _not_hex(path)
+def _bad_hash_of(event: RequestEvent) -> PoisonMessage:
+    for index, segment in enumerate(event.segments):
+        if not is_hex(segment.hash):
+            return _not_hex(f"$.segments[{index}].hash")
+    return _not_hex(bad_hash(event) or "$")
 
 
 def _not_hex(path: str) -> PoisonMessage:
     return PoisonMessage(DeadReason.BAD_HASH, path, "not lower-case hex")
 
 
-def _check_hashes(message: msgspec.Struct) -> None:
+def _check_hashes(message: msgspec.Struct) -> bytes:
     path = bad_hash(message)
     if path is not None:
         raise _not_hex(path)
+    return b""
 
 
-def _nothing_more(message: object) -> None:
+def _nothing_more(_: object) -> bytes:
     """Types say everything about the other messages."""
+    return b""
 
 
-_CHECKS: dict[type, Callable[[Any], None]] = {kind: _check_hashes for kind in MESSAGES if hash_fields(kind)}
+_CHECKS: dict[type, Callable[[Any], bytes]] = {kind: _check_hashes for kind in MESSAGES if hash_fields(kind)}
 _CHECKS[RequestEvent] = _check_request
 
 

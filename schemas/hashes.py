@@ -6,6 +6,7 @@ are of type `Hash`, at any depth, is found once a type.
 
 from __future__ import annotations
 
+from binascii import unhexlify
 from functools import cache
 from typing import Any, get_args
 
@@ -13,12 +14,29 @@ import msgspec
 
 from schemas.fields import Hash
 
+HASH_BYTES = 16
+"""Of a hash that is read."""
+
 _HEX_DIGITS = b"0123456789abcdef"
 
 
 def is_hex(digits: str) -> bool:
     """Whether there is nothing but lower-case hex digits."""
     return not digits.encode().translate(None, _HEX_DIGITS)
+
+
+def unhexed(digits: str) -> bytes | None:
+    """Bytes of pairs of lower-case hex digits; None where there is anything else.
+
+    >>> unhexed("00ff"), unhexed("00FF")
+    (b'\x00\xff', None)
+    """
+    try:
+        read = unhexlify(digits)
+    except ValueError:
+        return None
+    # It takes upper-case digits too.
+    return read if read.hex() == digits else None
 
 
 def bad_hash(message: msgspec.Struct) -> str | None:

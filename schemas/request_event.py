@@ -1,4 +1,7 @@
-"""RequestEvent: what a gateway tells about one phase of one request (topic llm.requests)."""
+"""RequestEvent: what a gateway tells about one phase of one request (topic llm.requests).
+
+Frozen structs of plain values can be in no cycle: without room for the garbage collector a segment is quicker to make.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ Role = Literal["system", "user", "assistant", "tool", "developer", "block"]
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "error", "cancelled"]
 
 
-class Segment(Struct, frozen=True, omit_defaults=True):
+class Segment(Struct, frozen=True, gc=False, omit_defaults=True):
     """One piece of the prompt, oldest first.
 
     Attributes:
@@ -32,7 +35,7 @@ class Segment(Struct, frozen=True, omit_defaults=True):
     content_ref: Id | None = None
 
 
-class Render(Struct, frozen=True, omit_defaults=True):
+class Render(Struct, frozen=True, gc=False, omit_defaults=True):
     """What turns segments into tokens besides their text. `salt_ref` names a salt; the salt itself is never sent."""
 
     template_sha: Label = ""
@@ -40,14 +43,14 @@ class Render(Struct, frozen=True, omit_defaults=True):
     salt_ref: Id | None = None
 
 
-class PromptRef(Struct, frozen=True):
+class PromptRef(Struct, frozen=True, gc=False):
     """The managed prompt that a request was built from."""
 
     name: Id
     version: Name
 
 
-class CacheReport(Struct, frozen=True, omit_defaults=True):
+class CacheReport(Struct, frozen=True, gc=False, omit_defaults=True):
     """What the caches said about this request."""
 
     kv_cached_tokens: Tokens | None = None
@@ -59,7 +62,7 @@ class CacheReport(Struct, frozen=True, omit_defaults=True):
     semantic_version: Name | None = None
 
 
-class ReasoningStep(Struct, frozen=True, omit_defaults=True):
+class ReasoningStep(Struct, frozen=True, gc=False, omit_defaults=True):
     """One step of a reasoning trace."""
 
     op_type: Name
@@ -68,13 +71,15 @@ class ReasoningStep(Struct, frozen=True, omit_defaults=True):
     is_branch_point: bool = False
 
 
-class Reasoning(Struct, frozen=True):
+class Reasoning(Struct, frozen=True, gc=False):
     """A reasoning trace."""
 
     steps: Annotated[tuple[ReasoningStep, ...], Meta(max_length=MAX_SEGMENTS)] = ()
 
 
-class RequestEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="schema", tag="request_event/1"):
+class RequestEvent(
+    Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="schema", tag="request_event/1"
+):
     """A request that started or finished.
 
     Event time is `occurred_at_ms` (arrival) for started and `completed_at_ms` for finished events. A request counts

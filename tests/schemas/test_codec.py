@@ -59,6 +59,12 @@ BAD: dict[str, tuple[bytes, DeadReason, str]] = {
         DeadReason.BAD_HASH,
         "$.segments[3].hash",
     ),
+    "an answer's hash that is none": (changed(response_sha256="z" * 32), DeadReason.BAD_HASH, "$.response_sha256"),
+    "a step's hash that is none": (
+        changed(reasoning={"steps": [{"op_type": "retrieve", "input_hash": "a " * 16}]}),
+        DeadReason.BAD_HASH,
+        "$.reasoning.steps[0].input_hash",
+    ),
     "short hash": (changed(query_sha256="ab"), DeadReason.OUT_OF_RANGE, "$.query_sha256"),
     "negative tokens": (
         changed(segments=[{"hash": "0" * 32, "tokens": -1}]),
