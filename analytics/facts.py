@@ -141,7 +141,6 @@ _names_encoder = msgspec.msgpack.Encoder()
 _names_decoder = msgspec.msgpack.Decoder(Names)
 
 
-@lru_cache(maxsize=2048)
 def pack_names(
     scope: str,
     pool: str,
@@ -152,7 +151,7 @@ def pack_names(
     salt_ref: str = "",
     template: str = "",
 ) -> bytes:
-    """The bytes of `Names`, from a cache in the common case."""
+    """The bytes of `Names`."""
     return _names_encoder.encode(Names(scope, pool, model, adapter, template_sha, tools_sha, salt_ref, template))
 
 
@@ -166,13 +165,27 @@ def _words(count: int) -> struct.Struct:
     return struct.Struct(f">{count}I")
 
 
-def pack_chain(segments: Sequence[Segment]) -> bytes:
-    """The three columns of a chain; the hashes are hex, as validation left them."""
+@lru_cache(maxsize=2048)
+def _tokens_and_roles(count: int) -> struct.Struct:
+    return struct.Struct(f">{count}I{count}B")
+
+
+def pack_chain(segments: Sequence[Segment], hashes: bytes | None = None) -> bytes:
+    """The three columns of a chain.
+
+    Args:
+        hashes: of the segments, 16 bytes each, as `schemas.codec.Reader.decode_hashed` gives them; else their hex is
+            read once more.
+    """
     if not segments:
         return b""
-    hashes = bytes.fromhex("".join([segment.hash for segment in segments]))
-    tokens = _words(len(segments)).pack(*[segment.tokens for segment in segments])
-    return hashes + tokens + bytes([ROLE_INDEX[segment.role] for segment in segments])
+    if hashes is None:
+        hashes = bytes.fromhex("".join([segment.hash for segment in segments]))
+    tokens, roles = [], []
+    for segment in segments:
+        tokens.append(segment.tokens)
+        roles.append(ROLE_INDEX[segment.role])
+    return hashes + _tokens_and_roles(len(tokens)).pack(*tokens, *roles)
 
 
 def unpack_chain(chain: bytes) -> tuple[bytes, tuple[int, ...], bytes]:

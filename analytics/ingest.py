@@ -23,6 +23,8 @@ from schemas import (
     Announcement,
     DeadReason,
     PoisonMessage,
+    PromptRef,
+    Render,
     ReplicaSample,
     RequestEvent,
     Residency,
@@ -48,7 +50,7 @@ from schemas.topics import (
 )
 
 Source = RequestEvent | RewardEvent | ReplicaSample | WarmupOutcome | Residency | Announcement
-_decode = Reader[Source](RequestEvent, RewardEvent, ReplicaSample, WarmupOutcome, Residency, Announcement).decode
+_decode = Reader[Source](RequestEvent, RewardEvent, ReplicaSample, WarmupOutcome, Residency, Announcement).decode_hashed
 _TOPIC_OF_TAG: dict[bytes, Topic] = {
     b"reward_event": REWARDS,
     b"replica_sample": TELEMETRY,
@@ -121,31 +123,27 @@ class Ingest:
         """Reads one record of any of the job's topics. Never raises on bytes."""
         message: Source | None = None
         try:
-            message = _decode(value)
-            if not -self.config.max_skew_ms <= message.event_time_ms - record_ms <= self.config.max_skew_ms:
+            message, hashes = _decode(value)
+            at_ms = message.event_time_ms
+            if not -self.config.max_skew_ms <= at_ms - record_ms <= self.config.max_skew_ms:
                 raise PoisonMessage(
                     DeadReason.TIME_SKEW, "$", f"more than {self.config.max_skew_ms} ms from its record"
                 )
             if isinstance(message, RequestEvent):
-                fact = self._request(message)
-                if self._watch is None:
-                    return Ingested(fact)
                 scope = self.config.scopes.scope_of(message.tenant)
-                return Ingested(fact, watched=self._watch.request(message, scope, fact))
+                fact = self._request(message, scope, at_ms, hashes)
+                return Ingested(fact, watched=() if self._watch is None else self._watch.request(message, scope, fact))
             if isinstance(message, RewardEvent):
-                fact = self._reward(message)
-                if self._watch is None:
-                    return Ingested(fact)
                 scope = self.config.scopes.scope_of(message.tenant)
-                return Ingested(fact, watched=self._watch.reward(message, scope, fact))
+                fact = self._reward(message, scope)
+                return Ingested(fact, watched=() if self._watch is None else self._watch.reward(message, scope, fact))
             return Ingested(None, self._control(message, value))
         except PoisonMessage as poison:
             return self._dead(value, record_ms, message, poison)
 
-    def _request(self, event: RequestEvent) -> bytes:
+    def _request(self, event: RequestEvent, scope: str, at_ms: int, hashes: bytes) -> bytes:
         config = self.config
         tenant = event.tenant
-        scope = config.scopes.scope_of(tenant)
         request = hashlib.sha256(f"{tenant}\0{event.request_id}\0{event.attempt}".encode()).digest()
         flags = (_FINISHED if event.phase == "finished" else 0) | (_DEMAND if event.origin == "user" else 0)
         text = b""
@@ -175,16 +173,19 @@ class Ingest:
             person = _person(tenant, "session", event.session)
         else:
             person = 0
+        render, weight = event.render, event.sample_weight
+        # The rendering template's hash decides: then the prompt's name is not asked for.
+        prompt = None if render is not None and render.template_sha else event.prompt
         return facts.pack_request(
             facts.shard_for(scope, query, config.shards, scope in config.scopes.small),
             flags,
-            event.event_time_ms,
+            at_ms,
             int.from_bytes(request[:8], "big"),
             person,
             query,
-            max(1, round(event.sample_weight * facts.MICRO)),
-            _names(scope, event),
-            facts.pack_chain(event.segments),
+            facts.MICRO if weight == 1 else max(1, round(weight * facts.MICRO)),
+            _names(scope, event.pool, event.model, event.adapter, render, prompt),
+            facts.pack_chain(event.segments, hashes),
             text,
             answer,
         )
@@ -196,13 +197,11 @@ class Ingest:
             return None
         return normal
 
-    def _reward(self, event: RewardEvent) -> bytes:
-        scopes = self.config.scopes
-        scope = scopes.scope_of(event.tenant)
+    def _reward(self, event: RewardEvent, scope: str) -> bytes:
         _require_key("$.tenant", scope)
         query = bytes.fromhex(event.query_sha256)
         return facts.pack_reward(
-            facts.shard_for(scope, query, self.config.shards, scope in scopes.small),
+            facts.shard_for(scope, query, self.config.shards, scope in self.config.scopes.small),
             event.occurred_at_ms,
             _h64(f"{event.tenant}\0{event.event_id}"),
             query,
@@ -278,23 +277,23 @@ def _answer(event: RequestEvent) -> bytes:
     )
 
 
-def _names(scope: str, event: RequestEvent) -> bytes:
-    render = event.render
+@lru_cache(maxsize=2048)
+def _names(
+    scope: str, pool: str, model: str, adapter: str | None, render: Render | None, prompt: PromptRef | None
+) -> bytes:
     template_sha, tools_sha, salt_ref = (
         _NO_RENDER if render is None else (render.template_sha, render.tools_sha, render.salt_ref or "")
     )
     template = template_sha
-    if not template and event.prompt is not None:
-        template = f"{event.prompt.name}@{event.prompt.version}"
+    if not template and prompt is not None:
+        template = f"{prompt.name}@{prompt.version}"
         if len(template) > MAX_STRING_CHARS:
-            template = canonical.h128(event.prompt.name, event.prompt.version)
-    names = facts.pack_names(
-        scope, event.pool, event.model, event.adapter or "", template_sha, tools_sha, salt_ref, template
-    )
+            template = canonical.h128(prompt.name, prompt.version)
+    names = facts.pack_names(scope, pool, model, adapter or "", template_sha, tools_sha, salt_ref, template)
     # Only longer names can break a key's limit of 255 bytes: the common case costs one comparison.
     if len(names) > _MAX_KEY_BYTES:
         _require_key("$.tenant", scope)
-        _require_key("$.pool", event.pool)
+        _require_key("$.pool", pool)
     return names
 
 

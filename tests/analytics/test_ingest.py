@@ -210,6 +210,8 @@ BAD = {
     encode(event(query="x" * 100_000)): DeadReason.OUT_OF_RANGE,
     encode(event(segments=tuple(Segment("0" * 32, 1) for _ in range(2_000)))): DeadReason.OUT_OF_RANGE,
     encode(event(segments=(Segment("z" * 32, 1),))): DeadReason.BAD_HASH,
+    # It once stopped the job: no check of the event looked at it.
+    encode(event(phase="finished", response_sha256="z" * 32)): DeadReason.BAD_HASH,
     b'{"schema":"request_event/1","query":"' + b"x" * 5_000_000 + b'"}': DeadReason.TOO_LARGE,
     encode(event(pool="\U0001f600" * 64)): DeadReason.OUT_OF_RANGE,
 }
