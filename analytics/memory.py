@@ -150,10 +150,17 @@ class TargetMemory:
 
     @staticmethod
     def _answering(target: Target, outcome: WarmupOutcome) -> tuple[str, ...]:
-        """Of the replicas that owe an outcome, those that this one speaks for."""
-        if outcome.status in ("held_out", "shadow") or outcome.reason == OutcomeReason.NO_REPLICA:
+        """Of the replicas that owe an outcome, those that this one speaks for.
+
+        An executor that knows no replica of the pool says so in the pool's name, for all of them; one that misses some
+        says it of each of these. A replica may be called as its pool is: then it speaks for itself.
+        """
+        if outcome.status in ("held_out", "shadow"):
             return target.waiting
-        return tuple(name for name in target.waiting if name in (ANY_REPLICA, outcome.replica))
+        own = tuple(name for name in target.waiting if name in (ANY_REPLICA, outcome.replica))
+        if not own and outcome.reason is OutcomeReason.NO_REPLICA and outcome.replica == outcome.pool:
+            return target.waiting
+        return own
 
     def _new(self, scope: str, key: str) -> Target:
         target = self._targets[scope, key] = Target(scope, key)

@@ -169,6 +169,49 @@ def test_content_that_is_there_again_ends_the_doubling():
         assert target.missing(Ready(("r",), (7,), (16,)), 160) == ()
 
 
+def answered(memory, replica, reason="no_replica", status="rejected", warmed=0):
+    """What an outcome of command 0 on a replica leaves of its charge."""
+    outcome = msgspec.structs.replace(told("0" * 32, status, reason, warmed), replica=replica)
+    return memory.on_outcome(outcome, 7, 1_000)
+
+
+def test_a_replica_that_an_executor_does_not_know_answers_for_itself_alone():
+    memory = memory_of()
+    memory.issued("s", "k", "0" * 32, 1, 1, 100, 200, 180, 50.0, ("r", "r2", "r3"))
+    assert answered(memory, "r2") == 50.0
+    target = memory.get("s", "k")
+    assert (target.waiting, target.live(150), target.failed_by(150)) == (("r", "r3"), True, True)
+    assert answered(memory, "r2") == 0.0, "a repetition is charged back once"
+    assert answered(memory, "r", "done", "applied", 40) == 10.0
+    assert answered(memory, "r3", "done", "applied", 50) == 0.0
+    assert (target.waiting, target.live(150)) == ((), False)
+    assert target.missing(Ready(("r", "r2", "r3"), (7, 7, 7), (16, 16, 16)), 160) == ("r2",)
+
+
+@pytest.mark.parametrize("names", [("r", "r2"), ()])
+def test_an_executor_without_any_replica_of_a_pool_answers_for_all_of_them(names):
+    memory = memory_of()
+    memory.issued("s", "k", "0" * 32, 1, 1, 100, 200, 180, 50.0, names)
+    assert answered(memory, "p") == 50.0 * max(1, len(names))
+    target = memory.get("s", "k")
+    assert (target.waiting, target.failed_by(150)) == ((), True)
+
+
+@pytest.mark.parametrize("reason", ["expired_on_arrival", "frozen"])
+def test_the_pool_s_name_speaks_for_all_only_where_no_replica_is_known(reason):
+    memory = memory_of()
+    memory.issued("s", "k", "0" * 32, 1, 1, 100, 200, 180, 50.0, ("r", "r2"))
+    assert answered(memory, "p", reason) == 0.0
+    assert memory.get("s", "k").waiting == ("r", "r2")
+
+
+def test_a_replica_that_is_called_as_its_pool_is_speaks_for_itself():
+    memory = memory_of()
+    memory.issued("s", "k", "0" * 32, 1, 1, 100, 200, 180, 50.0, ("p", "r2"))
+    assert answered(memory, "p") == 50.0
+    assert memory.get("s", "k").waiting == ("r2",)
+
+
 def test_a_later_version_of_state_is_refused():
     record = TargetRecord(2, "s", "k", "c", 1, 1, 0, 0, 0, 0.0, (), False, ())
     with pytest.raises(BrokenConfiguration, match="version 2"):
