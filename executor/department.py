@@ -19,7 +19,9 @@ from executor.apply import (
     ValueApplier,
 )
 from executor.apply.patience import Patience
+from executor.charges import Charges
 from executor.commits import Place
+from executor.entrance import Entrance
 from executor.intake import Intake
 from executor.needs import Needs, unmet
 from executor.orders import Order, Work
@@ -74,11 +76,14 @@ class Department:
             shared.keeper.doubt,
             shared.metrics,
         )
-        self.pool = Pool(
+        self._charges = Charges(Quota(self._rate), settings.answer_tokens)
+        tools = self._pool_tools()
+        self.pool = Pool(tools, line, self.settler, self.intake.tracker)
+        self.entrance = Entrance(
             name,
             self._replicas,
-            self._pool_tools(),
-            line,
+            tools,
+            self.pool,
             self.settler,
             self.intake.tracker,
             lambda replica: self.workers.wind_up(replica),
@@ -146,10 +151,9 @@ class Department:
             cancelled=shared.cancelled,
             blobs=shared.ports.blobs,
             publisher=shared.publisher,
-            quota=Quota(self._rate),
+            charges=self._charges,
             now_ms=shared.ports.now_ms,
             shadow=shared.tree.executor.shadow,
-            answer_tokens=shared.tree.executor.answer_tokens,
             braking=shared.braking,
             metrics=shared.metrics,
         )
@@ -170,7 +174,7 @@ class Department:
             frozen=shared.book.frozen,
             cancelled=shared.cancelled.__contains__,
             unmet=self._unmet,
-            used=self.pool.used,
+            used=self._charges.give_back,
             began=shared.braking.began,
             ended=shared.braking.ended,
             metrics=shared.metrics,
@@ -224,7 +228,7 @@ class Department:
         return prefill_rate(book, scope, len(self._replicas()), self.intake.part, scale, slack)
 
     def _deliver(self, batch: list[tuple[Record, Place]]) -> None:
-        self.pool.deliver(batch)
+        self.entrance.deliver(batch)
 
     def _revoked(self, _partitions: object) -> None:
         self.pool.revoked()

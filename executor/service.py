@@ -116,7 +116,7 @@ class Executor:
             if department.sweeper is not None:
                 self._spawn(department.sweeper.run())
             name = department.name
-            self._takers.append(asyncio.create_task(department.pool.run(), name=f"admission of {name}"))
+            self._takers.append(asyncio.create_task(department.entrance.run(), name=f"admission of {name}"))
             self._takers.append(asyncio.create_task(department.workers.run(), name=f"workers of {name}"))
         if not await asyncio.to_thread(self._tail.caught_up.wait, CAUGHT_UP_S):
             log.warning("the tail has not caught up in %.0f s: a Cancel of before may not be known yet", CAUGHT_UP_S)
