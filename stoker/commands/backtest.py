@@ -17,6 +17,7 @@ BACKTESTS = {
     "kv": "retention and warm-up of KV blocks on the Mooncake conversation trace",
     "absent": "whether replicas lack a prefix as often as is said, of hidden and of known capacity",
     "lora": "residency and prefetch of adapters on the LoRA trace",
+    "forecast": "requests of the next 200 ms on the Azure trace, against averages and what chance leaves",
     "breaker": "what warm-ups cost users' hits on the simulator's block pool, by the breaker that holds them",
     "focus": "crowds and what only looks like one, generated over the arrivals of the Azure trace",
 }

@@ -21,6 +21,7 @@ BENCHES = {
     "embed": "vectors of real questions in both precisions, against sentence-transformers",
     "cluster": "groups of a sliding window of real questions, against finding them again",
     "score": "an arrival, and a tick over 100,000 candidates of 1,000 tenants",
+    "agent": "a forecast and a decision of the light agent, against a fixed threshold",
     "plan": "a tick over 100,000 candidates of 1,000 tenants, against a naive sort",
 }
 

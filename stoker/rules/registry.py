@@ -118,5 +118,16 @@ def _fields(rule: Rule) -> str:
     )
 
 
-for _module in ("demand", "queries", "prompts", "patterns", "prefixes", "adapters", "plans", "memory", "breaker"):
+for _module in (
+    "demand",
+    "queries",
+    "prompts",
+    "patterns",
+    "prefixes",
+    "adapters",
+    "load",
+    "plans",
+    "memory",
+    "breaker",
+):
     importlib.import_module(f"stoker.rules.{_module}")

@@ -20,13 +20,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.analytics import planner_subjects, subjects
+from tests.analytics import load_subjects, planner_subjects, subjects
 from tests.analytics.lives import Event, Life, Subject, contents, reached, size_of, stateful
 
 SUBJECTS: tuple[Subject, ...] = (
     *(subjects.session, subjects.prompts, subjects.demand, subjects.tree, subjects.clusters, subjects.focus),
     *(subjects.residency, subjects.prefetch, subjects.retention, subjects.host_tier, subjects.window),
-    *(planner_subjects.engine, planner_subjects.redis),
+    *(planner_subjects.engine, planner_subjects.redis, load_subjects.forecast),
 )
 NO_DECISION: dict[str, str] = {}
 """Classes whose state survives and that need no life of their own, each with the reason."""

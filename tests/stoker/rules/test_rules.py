@@ -58,13 +58,12 @@ LATER = {
     "prompt_space",
     "align",
     "align_and_cache",
-    "should_preheat_model",
     "calc_attribution",
     "semantic_hit_rate",
     "diagnose",
     "index",
 }
-"""What DECISIONS.md names and is still to come (docs/roadmap.md): D3, D4, D8, D9, D13, D17 to D19, D21."""
+"""What DECISIONS.md names and is still to come (docs/roadmap.md): D3, D4, D8, D9, D17 to D19, D21."""
 
 
 def example(name: str) -> bytes:
@@ -157,6 +156,20 @@ def test_the_plan_prefers_what_traffic_does_not_keep_warm_and_spends_no_more_tha
     assert found["commands"][0]["replicas"] == ["r0", "r1"]
     poor = {**find("plan").example, "prefill_share": 0.0}
     assert decide("plan", json.dumps(poor).encode()) == {"commands": []}
+
+
+def test_a_model_is_warmed_by_the_forecast_unless_chance_alone_may_have_raised_it() -> None:
+    spec: Any = decide("should_preheat_model", example("should_preheat_model"))
+    tuned: Any = decide("should_preheat_model", example("should_preheat_model"), "tuned")
+    assert spec["forecast"] == tuned["forecast"]
+    assert 40 < spec["forecast"]["qps"] < 40 + spec["forecast"]["error_qps"]
+    assert spec["verdict"] == {"preheat": True, "against": []}
+    assert tuned["verdict"] == {"preheat": False, "against": ["load"]}
+    told = {"threshold_qps": 40, "free_gib": 12, "footprint_gib": 10, "cold_start_ms": 35}
+    found: Any = decide("should_preheat_model", json.dumps({**told, "predicted_qps": 40.1}).encode())
+    assert found["verdict"] == {"preheat": False, "against": ["memory", "quick_start"]}
+    with pytest.raises(BrokenConfiguration, match="a forecast needs counts"):
+        decide("should_preheat_model", json.dumps(told).encode())
 
 
 def test_a_changed_rank_blocks_a_release_and_is_named() -> None:
