@@ -7,7 +7,14 @@ from typing import NamedTuple
 from schemas.residency import Residency
 from schemas.warmup_outcome import OutcomeReason, WarmupOutcome
 
-LASTING = frozenset({OutcomeReason.BELOW_BLOCK, OutcomeReason.UNSUPPORTED, OutcomeReason.ENGINE_REFUSED})
+LASTING = frozenset(
+    {
+        OutcomeReason.BELOW_BLOCK,
+        OutcomeReason.UNSUPPORTED,
+        OutcomeReason.ENGINE_REFUSED,
+        OutcomeReason.SALT_MISMATCH,
+    }
+)
 """Reasons of a refusal that the next attempt would meet again: the replica counts as served for a residency's time."""
 
 NO_ADAPTER = frozenset(

@@ -36,6 +36,7 @@ MetricName = Literal[
     "stoker_executor_replica_ready_count",
     "stoker_executor_probes_total",
     "stoker_executor_probe_seconds",
+    "stoker_executor_salts_state_count",
     "stoker_executor_breaker_state_count",
     "stoker_executor_breaker_share_ratio",
     "stoker_executor_breaker_trips_total",
@@ -128,6 +129,13 @@ METRICS: Mapping[MetricName, Metric] = MappingProxyType(
         ),
         "stoker_executor_probe_seconds": Metric(
             "histogram", "seconds", "From seeing that a replica became ready until it gave that token.", ("replica",)
+        ),
+        "stoker_executor_salts_state_count": Metric(
+            "gauge",
+            "replicas",
+            "1 in the column of what trying salts on a replica found; no salted prompt is warmed where that is crosses,"
+            " lost or refused.",
+            ("replica", "state"),
         ),
         "stoker_executor_breaker_state_count": Metric(
             "gauge",

@@ -41,7 +41,7 @@ async def admin(executor: Executor, metrics: PrometheusMetrics, host: str, port:
 
     async def readyz(_request: Request) -> Response:
         why = executor.unready()
-        return JSONResponse({"unready": why}, 503 if why else 200)
+        return JSONResponse({"unready": why, "held_back": executor.held_back()}, 503 if why else 200)
 
     async def exposition(_request: Request) -> Response:
         return Response(metrics.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -183,6 +183,7 @@ class Department:
     def _on_engines(self) -> Callable[[WarmupCommand, str, float], Awaitable[Ending]]:
         ports, salts = self._shared.ports, self._shared.salts
         engines, max_tokens = self._shared.engines, self._shared.tree.executor.answer_tokens
+        proofs = self._shared.proofs
         appliers: Mapping[type[Target], EngineApplier] = {
             Prefix: PrefixApplier(ports.blobs, salts),
             Adapter: AdapterApplier(),
@@ -191,7 +192,8 @@ class Department:
         }
 
         async def apply(command: WarmupCommand, replica: str, timeout_s: float) -> Ending:
-            return await appliers[type(command.target)].apply(command, engines[replica], timeout_s)
+            refusal = await proofs.refusal(command, replica)
+            return refusal or await appliers[type(command.target)].apply(command, engines[replica], timeout_s)
 
         return apply
 

@@ -111,6 +111,7 @@ class Executor:
         self._spawn(self._speaker.leases.run())
         self._spawn(self._shared.keeper.run())
         self._spawn(self._words.run())
+        self._spawn(self._shared.proofs.run())
         for department in self._departments:
             self._spawn(department.settler.run())
             if department.sweeper is not None:
@@ -173,6 +174,10 @@ class Executor:
         if not self._shared.keeper.trusted:
             why.append("the ledger is being rebuilt")
         return why + self.broken()
+
+    def held_back(self) -> list[str]:
+        """What it takes commands for and does not apply, until somebody sets something right outside."""
+        return self._shared.proofs.failing
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.create_task(work, name=work.__qualname__))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 import uuid
 from collections.abc import Callable
 from typing import TypeVar
@@ -19,8 +20,9 @@ from executor.memory import Published, Recent
 from executor.ports import Ports
 from executor.publisher import Publisher
 from executor.roster import Roster
+from executor.salt_proof import SaltProofs, fresh_ids
 from executor.settings import ExecutorTree
-from schemas import WarmupCommand, topics
+from schemas import EVERY_SCOPE, WarmupCommand, topics
 
 T = TypeVar("T")
 
@@ -38,6 +40,7 @@ class Shared:
 
     Attributes:
         holder: its name in leases and in the ledger.
+        proofs: whether each replica keeps apart what is salted apart.
         roster: which replicas there are. engines: of each of them, by name.
         braking: what holds warm-ups back from each replica.
         book: the running policy; only the event loop touches it.
@@ -56,6 +59,16 @@ class Shared:
         self.salts = SaltStore(tree.executor.salts)
         self.book = PolicyBook()
         self.braking = Braking(self.book.breaker, ports.pressure, ports.now_ms, tree.time_scale, metrics)
+        self.proofs = SaltProofs(
+            self.salts,
+            self.engines,
+            lambda: [member.engine.name for member in self.roster if not member.draining],
+            self.may_probe,
+            time.monotonic,
+            fresh_ids,
+            tree.executor.request_timeout_ms / 1000,
+            metrics,
+        )
         self.published = Published()
         self.cancelled: Recent[str, None] = Recent(CANCELLED_BOUND)
         self.commands: Recent[str, WarmupCommand] = Recent(COMMANDS_BOUND)
@@ -69,6 +82,12 @@ class Shared:
             tree.executor.ledger_hours,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    def may_probe(self) -> bool:
+        """Whether an engine may be asked for something that no command asks for: not in shadow, nor while all scopes
+        are frozen."""
+        settings = self.tree.executor
+        return settings.readiness_probe and not settings.shadow and not self.book.frozen(EVERY_SCOPE)
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
         """From now on threads can reach the event loop."""

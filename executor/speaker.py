@@ -9,7 +9,7 @@ from executor.leases import LeaseKeeper
 from executor.shared import Shared
 from executor.tasks import ended
 from executor.watch import Prefixed, ReplicaWatch
-from schemas import EVERY_SCOPE, StackFault, TransientFault, WarmupOutcome
+from schemas import StackFault, TransientFault, WarmupOutcome
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class Speaker:
             shared.publisher,
             shared.tree.executor,
             engine.events,
-            self._may_probe,
+            shared.may_probe,
             shared.ports.now_ms,
             shared.braking,
             shared.metrics,
@@ -121,11 +121,6 @@ class Speaker:
         )
         watch.draining = member.draining
         self._watches[replica] = (watch, asyncio.create_task(watch.run(), name=f"watch {replica}"))
-
-    def _may_probe(self) -> bool:
-        """Nothing is sent in shadow, nor while all scopes are frozen."""
-        settings = self._shared.tree.executor
-        return settings.readiness_probe and not settings.shadow and not self._shared.book.frozen(EVERY_SCOPE)
 
     def _fall_silent(self, replica: str) -> None:
         watch = self._unwatched(replica)

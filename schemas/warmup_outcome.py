@@ -53,6 +53,7 @@ class OutcomeReason(enum.StrEnum):
     ENGINE_UNAVAILABLE = "engine_unavailable"
     ENGINE_SLEEPING = "engine_sleeping"
     STORE_UNAVAILABLE = "store_unavailable"
+    SALT_MISMATCH = "salt_mismatch"
     UNSUPPORTED = "unsupported"
     HELD_OUT = "held_out"
     SHADOW = "shadow"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 
 from connectors.engines.base import Salt
@@ -27,6 +28,16 @@ class SaltStore:
             for scope, named in references.items()
             for name, reference in named.items()
         }
+
+    def __len__(self) -> int:
+        return len(self._salts)
+
+    def pair(self) -> tuple[Salt, Salt]:
+        """The first scope's salt, and one that must not find what lies under it: another scope's where there is one of
+        another value. There has to be a salt."""
+        (owner, _), one = next(iter(self._salts.items()))
+        others = (salt for (scope, _), salt in self._salts.items() if scope != owner and salt != one)
+        return one, next(others, Salt(secrets.token_hex(16)))
 
     def find(self, scope: str, salt_ref: str) -> Salt | None:
         """The salt, or None where this executor was given none of that name for that scope."""

@@ -272,7 +272,12 @@ def test_a_command_that_nobody_answered_counts_as_failed():
 
 
 @pytest.mark.parametrize(
-    ("status", "reason"), [("skipped", OutcomeReason.BELOW_BLOCK), ("failed", OutcomeReason.ENGINE_REFUSED)]
+    ("status", "reason"),
+    [
+        ("skipped", OutcomeReason.BELOW_BLOCK),
+        ("failed", OutcomeReason.ENGINE_REFUSED),
+        ("rejected", OutcomeReason.SALT_MISMATCH),
+    ],
 )
 def test_what_is_refused_for_good_is_not_asked_again_at_once(status, reason):
     drive = Drive()
