@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from analytics.envelopes import Tag, seal
 from analytics.facts import HEAD, SEGMENT_BYTES, Flag, shard_of
-from analytics.patterns import sketch_of
+from analytics.patterns import packed_sketch
 from analytics.prompt_usage import Prompted, answered, lead_of, prompt_id
 from analytics.turns import Turn
 from schemas.policy import EVERY_SCOPE
@@ -89,7 +89,7 @@ def _turn(
     kind = "user" if event.session is None else "session"
     subject = hashlib.sha256(f"{event.tenant}\0{kind}\0{who}".encode()).digest()[:16]
     text = event.query if event.query.isascii() else unicodedata.normalize("NFC", event.query)
-    sketch = sketch_of(text, subject)
+    words, distinct = packed_sketch(text, subject)
     turn = Turn(
         scope,
         subject.hex(),
@@ -97,8 +97,8 @@ def _turn(
         arrived_ms,
         names,
         chain,
-        sketch.pack(),
-        sketch.distinct,
+        words,
+        distinct,
         event.input_tokens,
         event.latency_ms or 0.0,
     )

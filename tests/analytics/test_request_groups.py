@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from analytics import facts
 from analytics.envelopes import Tag, seal
-from analytics.patterns import sketch_of
+from analytics.patterns import packed_sketch
 from analytics.records import Section
 from analytics.request_features import Features, SessionFeatures, sliding_features
 from analytics.request_groups import MAX_GROUPS, RequestGroups
@@ -46,10 +46,10 @@ def groups_of(store: MemoryMapStore) -> RequestGroups:
 
 def turn(number: int, *written: tuple[Any, int], model: str = "m", tokens: int = 0, latency_ms: float = 0.0) -> Turn:
     segments = tuple(Segment(f"{i:032x}", count, role) for i, (role, count) in enumerate(written))
-    sketch = sketch_of("words")
+    words, distinct = packed_sketch("words")
     names = facts.pack_names("s", "p", model, "", "t")
     chain = facts.pack_chain(segments)
-    return Turn("s", "f" * 32, number, T0 + number, names, chain, sketch.pack(), 1, tokens, latency_ms)
+    return Turn("s", "f" * 32, number, T0 + number, names, chain, words, distinct, tokens, latency_ms)
 
 
 def test_features_are_the_mean_of_a_sessions_last_prompts_for_one_model() -> None:

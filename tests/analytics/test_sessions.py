@@ -11,7 +11,7 @@ from msgspec import structs
 
 from analytics import facts
 from analytics.envelopes import Tag, key_of, open_as, tag_of
-from analytics.patterns import sketch_of
+from analytics.patterns import packed_sketch
 from analytics.request_features import SessionFeatures
 from analytics.sessions import Session, SessionConfig
 from analytics.stores import MemoryMapStore
@@ -22,12 +22,10 @@ PAUSE_MS = 600_000
 
 
 def turn(at: int, text: str, *contents: str, identity: int | None = None, adapter: str = "", pool: str = "p") -> Turn:
-    sketch = sketch_of(text)
+    words, distinct = packed_sketch(text)
     names = facts.pack_names("s", pool, "m", adapter, "t")
     made = at if identity is None else identity
-    return Turn(
-        "s", "f" * 32, made, START_MS + at, names, facts.pack_chain(chain(*contents)), sketch.pack(), sketch.distinct
-    )
+    return Turn("s", "f" * 32, made, START_MS + at, names, facts.pack_chain(chain(*contents)), words, distinct)
 
 
 def heard(session: Session, *turns: Turn) -> list[SessionPattern]:
