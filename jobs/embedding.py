@@ -25,6 +25,9 @@ VECTOR_TYPE = np.dtype("<f4")
 """How a vector goes to the clusters."""
 PAUSE_MS = 1_000
 """After a failure Redis is left alone for so long: each attempt could block the stream for its time-out."""
+SHARE_OF_AGE = 0.1
+"""What has taken long to get here may wait for company by so much of that: a backlog is embedded in full batches."""
+LONGEST_WAIT_MS = 500
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class EmbedConfig:
 
     Attributes:
         batch: queries in one model call, at most.
-        wait_ms: how long a query waits for others, wall time.
+        wait_ms: how long a fresh query waits for others, wall time.
         life_ms: how long text and vector stay in Redis, wall time; longer than any command that names them.
         stale_ms: a request older than this is dropped. While a job catches up, or when the model is slower than the
             requests, this empties the queue instead of holding up the stream.
@@ -43,6 +46,10 @@ class EmbedConfig:
     wait_ms: int
     life_ms: int
     stale_ms: int
+
+    def patience_ms(self, age_ms: int) -> int:
+        """How long a query of an age waits for others, both in wall time."""
+        return max(self.wait_ms, min(LONGEST_WAIT_MS, int(age_ms * SHARE_OF_AGE)))
 
 
 class Stored(NamedTuple):

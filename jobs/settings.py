@@ -69,7 +69,7 @@ class WarmupSettings(Section):
     )
     embed_batch: int = Field(default=8, ge=1, le=64, description="Queries in one model call, at most (1 to 64).")
     embed_wait_ms: int = Field(
-        default=10, ge=1, le=1_000, description="How long a query waits for others, wall time in ms (1 to 1,000)."
+        default=10, ge=1, le=1_000, description="How long a fresh query waits for others, wall time in ms (1 to 1,000)."
     )
     embed_stale_ms: int = Field(
         default=15_000,
@@ -127,7 +127,15 @@ class WarmupSettings(Section):
         default=1_000,
         ge=200,
         le=300_000,
-        description="A partition quiet for so long holds event time back no more, wall time in ms (200 to 300,000).",
+        description="A partition quiet for so long holds event time back no more, wall time in ms (200 to 300,000);"
+        " those of llm.requests apart.",
+    )
+    requests_idle_ms: int = Field(
+        default=5_000,
+        ge=200,
+        le=300_000,
+        description="The same for partitions of llm.requests: longer, so that none that is slow to fetch at a start"
+        " counts as quiet, and its backlog as late (200 to 300,000).",
     )
     min_p_asked: float = Field(
         default=0.3,
@@ -247,11 +255,13 @@ class Timing:
         out_of_orderness_ms: how far the watermark stays behind the newest record of a partition.
         idle_ms: wall time after which a quiet partition is left out; not scaled, because fetching takes its time, and
             short, because topics with a record now and then (outcomes, rewards) hold event time back by as much.
+        requests_idle_ms: the same for partitions of llm.requests, which seldom are quiet, but may have a backlog.
         drift_ms: how far a partition may run ahead of the slowest one.
     """
 
     out_of_orderness_ms: int
     idle_ms: int
+    requests_idle_ms: int
     drift_ms: int
 
 
@@ -417,6 +427,7 @@ class JobSettings(BaseModel):
         return Timing(
             out_of_orderness_ms=round(self.warmup.out_of_orderness_ms / self.time_scale),
             idle_ms=self.warmup.idle_ms,
+            requests_idle_ms=self.warmup.requests_idle_ms,
             drift_ms=2 * self.warmup.max_skew_ms,
         )
 

@@ -17,8 +17,8 @@ from schemas.topics import MAX_MESSAGE_BYTES, Topic
 POLICY_IDLE_MS = 1_000
 """A quiet policy topic must not hold event time back longer than this."""
 FETCH_BYTES = 128 * 1024
-"""What one partition brings at a time; a larger record comes alone. All partitions get their turn well within `idle_ms`
-even when a backlog is read: one that is passed over for longer counts as idle, and its backlog would come late."""
+"""What one partition brings at a time; a larger record comes alone. All partitions get their turn well within the time
+after which one counts as idle, even when a backlog is read: the backlog of one that is passed over would come late."""
 
 
 def bytes_type() -> Any:
@@ -75,17 +75,20 @@ def policy_state() -> Any:
     return MapStateDescriptor("policy", Types.STRING(), Types.PICKLED_BYTE_ARRAY())
 
 
-def data_watermarks(timing: Timing) -> Any:
-    """Event time of the data topics: record timestamps, per partition, in the source.
+def data_watermarks(timing: Timing, idle_ms: int) -> Any:
+    """Event time of data topics: record timestamps, per partition, in the source.
 
     The alignment lets no partition run further ahead than `timing.drift_ms`. It is wider than the broker's bound on
     future stamps, so that a hostile producer cannot make its partition wait for the others.
+
+    Args:
+        idle_ms: one of the two of `timing`.
     """
     from pyflink.common import Duration, WatermarkStrategy
 
     return (
         WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(timing.out_of_orderness_ms))
-        .with_idleness(Duration.of_millis(timing.idle_ms))
+        .with_idleness(Duration.of_millis(idle_ms))
         .with_watermark_alignment("stoker-data", Duration.of_millis(timing.drift_ms), Duration.of_millis(200))
     )
 
@@ -97,7 +100,7 @@ def policy_watermarks() -> Any:
     return WatermarkStrategy.for_monotonous_timestamps().with_idleness(Duration.of_millis(POLICY_IDLE_MS))
 
 
-def source(kafka: KafkaSettings, topics: Sequence[Topic], group: str, start: str) -> Any:
+def source(kafka: KafkaSettings, topics: Sequence[Topic], group: str, start: str, client: str = "") -> Any:
     """A source of record values. Null records (tombstones) are dropped by it.
 
     Args:
@@ -105,6 +108,7 @@ def source(kafka: KafkaSettings, topics: Sequence[Topic], group: str, start: str
         topics: what to read.
         group: consumer group; offsets are committed to it at checkpoints, for people and for `start`.
         start: `earliest`, `latest` or `committed` (earliest where the group has none); a savepoint's offsets go first.
+        client: start of the client's name; the group's where a group has one source.
     """
     from pyflink.common import ByteArraySchema
     from pyflink.datastream.connectors.kafka import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaSource
@@ -119,7 +123,7 @@ def source(kafka: KafkaSettings, topics: Sequence[Topic], group: str, start: str
         .set_bootstrap_servers(kafka.bootstrap)
         .set_topics(*(kafka.topic(topic) for topic in topics))
         .set_group_id(group)
-        .set_client_id_prefix(group)
+        .set_client_id_prefix(client or group)
         .set_starting_offsets(offsets())
         .set_value_only_deserializer(ByteArraySchema())
     )

@@ -38,10 +38,12 @@ from schemas.topics import (
     RESIDENCY,
     REWARDS,
     TELEMETRY,
+    Topic,
 )
 
 JOB = "warmup"
-DATA_TOPICS = (REQUESTS, REWARDS, TELEMETRY, OUTCOMES, RESIDENCY, ANNOUNCEMENTS)
+SIGNALS = (REWARDS, TELEMETRY, OUTCOMES, RESIDENCY, ANNOUNCEMENTS)
+"""What else moves event time, now and then."""
 
 
 def build(env: Any, settings: JobSettings) -> None:
@@ -73,14 +75,20 @@ def build(env: Any, settings: JobSettings) -> None:
     gate = policy_records.process(PolicyGate(kafka.topic(POLICY)), data).uid("policy-gate").name("policy-gate")
     policy = gate.broadcast(policy_state())
 
-    records = env.from_source(
-        source(kafka, DATA_TOPICS, group, start), data_watermarks(settings.timing), "records"
-    ).uid("records")
-    ingest = records.process(IngestOperator(config), addressed_type(number)).uid("ingest").name("ingest")
-    if settings.warmup.ingest_apart:
-        records.slot_sharing_group("ingest")
-        ingest.slot_sharing_group("ingest")
+    def read(topics: Sequence[Topic], idle_ms: int, name: str, reader: str) -> Any:
+        data_source = source(kafka, topics, group, start, f"{group}-{name}")
+        records = env.from_source(data_source, data_watermarks(settings.timing, idle_ms), name).uid(name)
+        facts = records.process(IngestOperator(config), addressed_type(number)).uid(reader).name(reader)
+        if settings.warmup.ingest_apart:
+            records.slot_sharing_group("ingest")
+            facts.slot_sharing_group("ingest")
+        return facts
 
+    # Whether a partition is quiet or only slow to come cannot be told: requests are waited for longer than what speaks
+    # now and then, which would hold event time back by as much each time.
+    requests = read((REQUESTS,), settings.timing.requests_idle_ms, "requests", "ingest")
+    signals = read(SIGNALS, settings.timing.idle_ms, "signals", "ingest-signals")
+    ingest = requests.union(signals)
     demand = by_address(ingest, number).connect(policy).process(DemandOperator(config), data)
     routing = Route(settings.redis.pool_key, settings.warmup.embed_shards)
     route = demand.uid("demand").name("demand").process(routing, addressed).uid("route").name("route")
@@ -101,17 +109,20 @@ def build(env: Any, settings: JobSettings) -> None:
     cluster = by_address(for_cluster).process(ClusterOperator(config), addressed)
     cluster = cluster.uid("cluster").name("cluster").disable_chaining()
 
-    session = by_address(side(ingest, tags.TURNS)).process(SessionOperator(config), addressed)
+    def read_aside(tag: Any) -> Any:
+        return side(requests, tag).union(side(signals, tag))
+
+    session = by_address(side(requests, tags.TURNS)).process(SessionOperator(config), addressed)
     session = session.uid("session").name("session").slot_sharing_group("default")
-    prompts = by_address(side(ingest, tags.PROMPTED)).process(PromptsOperator(config), addressed)
+    prompts = by_address(read_aside(tags.PROMPTED)).process(PromptsOperator(config), addressed)
     prompts = prompts.uid("prompts").name("prompts").slot_sharing_group("default")
 
-    for_plan = route.union(prefix, focus, embed, cluster, session, prompts, side(ingest, tags.CONTROL))
+    for_plan = route.union(prefix, focus, embed, cluster, session, prompts, read_aside(tags.CONTROL))
     plan = by_address(for_plan).connect(policy).process(PlanOperator(config), data)
     exits = plan.uid("plan").name("plan").process(Exits(), row).uid("exits").name("exits")
 
     insights = side(route, tags.INSIGHTS).union(*(side(each, tags.INSIGHTS) for each in (focus, cluster, exits)))
-    dead = side(ingest, tags.DEAD).union(side(gate, tags.DEAD))
+    dead = read_aside(tags.DEAD).union(side(gate, tags.DEAD))
     exits.sink_to(sink(kafka, COMMANDS)).uid("commands").name("commands")
     insights.sink_to(sink(kafka, INSIGHTS)).uid("insights").name("insights")
     dead.sink_to(sink(kafka, DEAD_LETTERS)).uid("dead-letters").name("dead-letters")

@@ -1,4 +1,4 @@
-"""Operator 4: queries wait a few milliseconds for company, then one model call makes their vectors.
+"""Operator 4: queries wait for company, a few milliseconds if they are fresh, then one model call makes their vectors.
 
 The model works in a thread of its own. A burst of queries that takes it seconds must not hold up the stream that they
 came with: nothing here waits for it.
@@ -113,9 +113,13 @@ class EmbedOperator(KeyedProcessFunction):  # type: ignore[misc]  # untyped base
         return buffer
 
     def _arm(self, buffer: _Buffer, timers: Any, now_ms: int) -> None:
-        if not buffer.timer and (buffer.waiting or buffer.done is not None):
-            timers.register_processing_time_timer(now_ms + self._config.wait_ms)
-            buffer.timer = True
+        if buffer.timer or not (buffer.waiting or buffer.done is not None):
+            return
+        wait_ms = self._config.wait_ms
+        if buffer.done is None:
+            wait_ms = self._config.patience_ms(now_ms - buffer.waiting[0][1].at_ms)
+        timers.register_processing_time_timer(now_ms + wait_ms)
+        buffer.timer = True
 
     def _go_on(self, buffer: _Buffer, now_ms: int) -> list[Any]:
         """Takes what the model has done, and gives it the next batch."""

@@ -46,9 +46,6 @@ EMBEDS_PER_S = 1.0
 """Of each of 50 scopes in event time: about 1 % of the events are embedded."""
 HOUR_MS = 3_600_000
 """Preloaded events are old: neither the embedder nor the planner may hold that against them."""
-FETCHED_MS = 5_000
-"""Every partition has records from the first moment on; none may count as idle, and let event time leap past its
-backlog, because a cold JVM takes its time to fetch them."""
 FROM, TO = 0.10, 0.95
 WATCHED = frozenset(f"tenant-{number:02d}" for number in range(5, 50, 10))
 """Tenants whose sessions and managed prompts are looked at."""
@@ -78,9 +75,7 @@ def run(events: int = 500_000, rounds: int = ROUNDS) -> Report:
     """
     report = Report("pipeline")
     with bench_stack() as stack:
-        warmup = WarmupSettings(
-            embed_stale_ms=HOUR_MS, idle_ms=FETCHED_MS, pattern_scopes=WATCHED, prompt_scopes=WATCHED
-        )
+        warmup = WarmupSettings(embed_stale_ms=HOUR_MS, pattern_scopes=WATCHED, prompt_scopes=WATCHED)
         settings = job_settings(stack, "bench-", warmup)
         apart = settings.model_copy(update={"warmup": warmup.model_copy(update={"ingest_apart": True})})
         create_topics(stack.kafka.bootstrap, "bench-", topics=(passthrough.OUT,))

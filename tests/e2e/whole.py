@@ -54,6 +54,7 @@ class Whole:
             time_scale=TIME_SCALE,
             warmup=WarmupSettings(
                 idle_ms=2_000,
+                requests_idle_ms=2_000,
                 lateness_ms=round(LATENESS_MS * TIME_SCALE),
                 prefix_absent_rule="spec",  # no request meets these engines: their counters say that all is kept
             ),

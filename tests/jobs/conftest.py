@@ -36,6 +36,7 @@ def job_settings(kafka_bootstrap: str, redis_url: str, encoder_model: Path) -> J
         scopes=ScopeSettings(tenants={WATCHED: WATCHED, CROWDED: CROWDED}),
         warmup=WarmupSettings(
             idle_ms=2_000,
+            requests_idle_ms=2_000,
             lateness_ms=round(LATENESS_MS * TIME_SCALE),
             pattern_scopes=frozenset({WATCHED}),
             prompt_scopes=frozenset({WATCHED}),

@@ -77,6 +77,12 @@ def test_a_redis_that_is_down_costs_one_attempt_and_then_a_pause() -> None:
     assert len(embedder.embed([request("a", "q3")], now_ms=PAUSE_MS)) == 1
 
 
+def test_a_query_waits_for_a_tenth_of_its_age_between_the_bounds() -> None:
+    assert [CONFIG.patience_ms(age_ms) for age_ms in (-50, 0, 100, 1_000, 4_999, 5_001, 10**9)] == [
+        10, 10, 10, 100, 499, 500, 500,
+    ]  # fmt: skip
+
+
 def test_a_request_that_waited_too_long_is_dropped_without_a_model_call() -> None:
     store, encoder = MemoryStore(), FakeEncoder()
     embedder = Embedder(CONFIG, encoder, MemoryVectors(store), MemoryBlobs(store))

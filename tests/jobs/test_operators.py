@@ -215,6 +215,18 @@ def test_embed_waits_for_company_and_flushes_a_full_batch_at_once(monkeypatch: p
     assert operator.on_timer(timers[0], Context(backend, 0, wall_ms=timers[0])) == []
 
 
+def test_embed_fills_its_batches_from_a_backlog(monkeypatch: pytest.MonkeyPatch) -> None:
+    embedder_on(monkeypatch)
+    operator, timers = opened(EmbedOperator(SIXTEEN), Backend()), []
+    for index, age_ms in enumerate((2_000, 2_001)):
+        context = Context(Backend(), 0, wall_ms=START_MS + age_ms)
+        assert operator.process_element(wanted(index), context) == []
+        timers += context.processing_timers
+    assert timers == [START_MS + 2_000 + 200]
+    done = operator.on_timer(timers[0], Context(Backend(), 0, wall_ms=timers[0]))
+    assert sum(isinstance(envelope, bytes) for envelope in done) == 2
+
+
 def test_embed_finds_its_waiting_requests_again_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = embedder_on(monkeypatch)
     backend = Backend()

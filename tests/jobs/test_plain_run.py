@@ -38,7 +38,8 @@ def toml_of(settings: JobSettings) -> str:
     lines = [f"time_scale = {settings.time_scale}", "[kafka]", f'bootstrap = "{kafka.bootstrap}"']
     lines += [f'topic_prefix = "{kafka.topic_prefix}"', f'group_prefix = "{kafka.group_prefix}"']
     lines += ["[redis]", f'url = "{settings.redis.url}"', "[encoder]", f'model = "{settings.encoder.model}"']
-    return "\n".join([*lines, "[warmup]", f"idle_ms = {settings.warmup.idle_ms}"])
+    patience = [f"{name} = {getattr(settings.warmup, name)}" for name in ("idle_ms", "requests_idle_ms")]
+    return "\n".join([*lines, "[warmup]", *patience])
 
 
 def test_flink_run_as_documented_submits_the_job_and_it_counts(

@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     env = environment(settings, None)
     records = env.from_source(
         source(settings.kafka, (REQUESTS,), settings.kafka.group("bench"), "earliest"),
-        data_watermarks(settings.timing),
+        data_watermarks(settings.timing, settings.timing.requests_idle_ms),
         "records",
     ).uid("records")
     if given.tuned:
