@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from connectors.discovery import Discovery, FoundReplicas
-from connectors.engines.base import Engine
+from connectors.engines.base import Engine, EngineKind
 from connectors.kafka.base import Consumer, Producer
 from connectors.metrics import MetricSink
 from connectors.redis.base import AsyncBlobs, AsyncVectors, Brakes, EmbeddingCache, Leases, Ledger, Values
@@ -171,9 +171,13 @@ def _sources(settings: ExecutorSettings, metrics: MetricSink) -> tuple[ReplicaSo
 
 def _engine(settings: EngineSettings, timeout_ms: int) -> Engine:
     from connectors.engines.sglang import SglangEngine
+    from connectors.engines.tensorrt import TensorrtEngine
     from connectors.engines.vllm import VllmEngine
 
     headers = {} if settings.api_key is None else {"Authorization": f"Bearer {settings.api_key.reveal()}"}
-    if settings.kind == "sglang":
-        return SglangEngine(settings.url, timeout_s=timeout_ms / 1000, headers=headers)
-    return VllmEngine(settings.url, timeout_s=timeout_ms / 1000, headers=headers)
+    kinds: dict[EngineKind, Callable[..., Engine]] = {
+        "vllm": VllmEngine,
+        "sglang": SglangEngine,
+        "tensorrt_llm": TensorrtEngine,
+    }
+    return kinds[settings.kind](settings.url, timeout_s=timeout_ms / 1000, headers=headers)

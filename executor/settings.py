@@ -34,8 +34,8 @@ class EngineSettings(Section):
     )
     kind: EngineKind = Field(
         default="vllm",
-        description="Which engine it is, `vllm` or `sglang`, the same in all of a pool; one that answers as the other"
-        " is refused.",
+        description="Which engine it is, `vllm`, `sglang` or `tensorrt_llm`, the same in all of a pool; one that"
+        " answers as another is refused.",
     )
     api_key: SecretRef | None = Field(default=None, description="Reference to the bearer token of its API.")
     events: bool = Field(
@@ -130,6 +130,18 @@ class ExecutorSettings(Section):
     readiness_probe: bool = Field(
         default=True, description="Whether a replica that becomes ready is asked for one token, before any user does."
     )
+    cache_warm_share: float = Field(
+        default=0.8,
+        ge=0,
+        le=1,
+        description="Share of its siblings' hot mass from which on a replica's cache counts as warm (0 to 1).",
+    )
+    cache_warm_patience_s: float = Field(
+        default=120.0,
+        ge=0,
+        le=3_600,
+        description="So long after it became ready it counts as warm whatever is missing, in s (0 to 3,600).",
+    )
     watched_prefixes: int = Field(
         default=2_000, ge=1, le=100_000, description="Prefixes whose residency is followed on one replica; then LRU."
     )
@@ -139,7 +151,11 @@ class ExecutorSettings(Section):
     drain_s: float = Field(
         default=20.0, ge=0, le=3_600, description="How long a drain waits for what runs, in s (0 to 3,600)."
     )
-    admin_host: str = Field(default="127.0.0.1", min_length=1, description="Address of /healthz, /readyz, /metrics.")
+    admin_host: str = Field(
+        default="127.0.0.1",
+        min_length=1,
+        description="Address of the admin port: /healthz, /readyz, /metrics, /replicas.",
+    )
     admin_port: int = Field(
         default=9410, ge=0, le=65_535, description="Port of the same; 0 takes a free one and logs which."
     )

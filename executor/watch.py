@@ -244,7 +244,7 @@ class ReplicaWatch:
         assert isinstance(target, Prefix)
         prompt = await prompt_of(self._blobs, command.scope, target)
         if isinstance(prompt, Messages):
-            ids = await self._engine.tokenize(target.model, prompt)
+            ids = await self._ids(target.model, prompt)
         else:
             assert isinstance(prompt, Tokens)
             ids = tuple(prompt.ids)
@@ -264,6 +264,16 @@ class ReplicaWatch:
             reported_tokens=reported,
             inherited=inherited,
         )
+
+    async def _ids(self, model: str, prompt: Messages) -> tuple[int, ...]:
+        """Its tokens, to find its blocks in the events; none where the engine tells neither: then the account of its
+        warm-up is all that is known."""
+        try:
+            return await self._engine.tokenize(model, prompt)
+        except RefusedCommand:
+            if (await self._engine.capabilities()).event_sources:
+                raise
+            return ()
 
     async def _tell_forever(self) -> None:
         """Deltas, never closer together than the settings say, nor so close that looking up takes the loop's time."""

@@ -1,7 +1,7 @@
 """The engine port: what Stoker asks of a serving engine, and what it may not expect.
 
 One `Engine` object stands for one replica. Everything that the methods promise is held by
-`tests/contracts/test_engine_contract.py`, which runs against the fake, the simulator in both its dialects and a real
+`tests/contracts/test_engine_contract.py`, which runs against the fake, the simulator in all its dialects and a real
 vLLM alike.
 
 Errors, for every method: `TransientFault` when the engine did not answer in time, refused the connection, asked to come
@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol, TypedDict
 from connectors.engines.events import KvEvent
 from connectors.engines.histogram import Histogram
 
-EngineKind = Literal["vllm", "sglang"]
+EngineKind = Literal["vllm", "sglang", "tensorrt_llm"]
 TOP_PRIORITY = 999
 """Priorities of a WarmupCommand are 0 to this, higher first."""
 SALT_CHARS = 128
@@ -137,7 +137,7 @@ class Capabilities:
     """What this replica can do, probed once.
 
     Args:
-        engine: family, `vllm`, `sglang` or `fake`.
+        engine: family, `vllm`, `sglang`, `tensorrt_llm` or `fake`.
         version: as the engine says.
         models: base models it serves, without adapters.
         runtime_adapters: adapters can be loaded and unloaded by a call, without harm to requests in flight.

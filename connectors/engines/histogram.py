@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -19,6 +20,14 @@ class Histogram:
     bounds: tuple[float, ...] = (math.inf,)
     counts: tuple[float, ...] = (0.0,)
     total: float = 0.0
+
+    @staticmethod
+    def of(buckets: Mapping[float, float], total: float) -> Histogram:
+        """Of cumulative counts by upper bound; without any, no observation."""
+        if not buckets:
+            return Histogram(total=total)
+        bounds = tuple(sorted(buckets))
+        return Histogram(bounds, tuple(buckets[bound] for bound in bounds), total)
 
     @property
     def count(self) -> float:

@@ -33,6 +33,12 @@ HELLO = "Hello"
 """The shortest prompt: below every block, so it fills no cache."""
 
 
+class Version(msgspec.Struct, frozen=True):
+    """GET /version, where there is one."""
+
+    version: str = ""
+
+
 class ModelCard(msgspec.Struct, frozen=True):
     """One entry of GET /v1/models; an adapter's has a parent. `owned_by` names the engine."""
 
@@ -133,8 +139,22 @@ class Tokenized(msgspec.Struct, frozen=True):
 
 
 def metrics_kind(page: str) -> EngineKind | None:
-    """Whose names a /metrics page has; None where it has neither's."""
+    """Whose names a /metrics page has; None where it has nobody's. That of TensorRT-LLM is a JSON list."""
+    if page.startswith("["):
+        return "tensorrt_llm"
     return next((kind for kind in get_args(EngineKind) if f"{kind}:" in page), None)
+
+
+def metrics_of(kind: EngineKind, url: str, page: str) -> str:
+    """The page, if it is not another engine's.
+
+    Raises:
+        RefusedCommand: it is.
+    """
+    found = metrics_kind(page)
+    if found is not None and found != kind:
+        raise wrong_kind(url, kind, found)
+    return page
 
 
 def chat_body(messages: Sequence[ChatMessage], tools: Sequence[Tool] | None) -> dict[str, Any]:

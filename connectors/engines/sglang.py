@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 from urllib.parse import urlsplit
 
 import httpx
@@ -28,7 +28,8 @@ from connectors.engines.base import (
     Warmed,
 )
 from connectors.engines.events import KvEvent
-from connectors.engines.http import DEFAULT_TIMEOUT_S, MAX_CONNECTIONS, EngineHttp, Unanswered, is_switched_off
+from connectors.engines.http import Unanswered, is_switched_off
+from connectors.engines.http_engine import Client, HttpEngine
 from connectors.engines.kv_events import KvEventStream, merge
 from connectors.engines.openai_api import (
     HELLO,
@@ -39,10 +40,9 @@ from connectors.engines.openai_api import (
     chat_body,
     generated,
     is_loaded,
-    metrics_kind,
+    metrics_of,
     warmed,
     warmed_as,
-    wrong_kind,
 )
 from connectors.engines.sglang_answers import AdapterUpdate, Generation, Loads, ServerInfo
 from connectors.engines.sglang_metrics import from_loads, parse_metrics
@@ -54,49 +54,26 @@ T = TypeVar("T")
 ABORT_TIMEOUT_S = 2.0
 
 
-class SglangEngine:
+class SglangEngine(HttpEngine):
     """One SGLang replica; see `connectors.engines.base.Engine` for the contract.
 
     Prompts without a salt go to its native route, which always tells what was cached. Salted ones go to
     `/v1/completions`, whose `cache_salt` is the field that a gateway's requests carry: so both share one tree.
 
     Args:
-        url: base URL, without a path.
-        timeout_s: how long a call waits when its own `timeout_s` is None.
-        headers: sent with every request, such as an authorization; never logged.
-        max_connections: calls that wait at the same time beyond this queue up on this side.
-        transport: another httpx transport, for tests.
+        url, client: of its HTTP API, see `HttpEngine`.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        headers: Mapping[str, str] | None = None,
-        max_connections: int = MAX_CONNECTIONS,
-        transport: httpx.AsyncBaseTransport | None = None,
-    ) -> None:
-        self._http = EngineHttp(
-            url,
-            timeout_s=timeout_s,
-            headers=headers,
-            max_connections=max_connections,
-            transport=transport,
-            on_refused=self._forget,
-        )
-        self.url = self._http.url
+    def __init__(self, url: str, **client: Unpack[Client]) -> None:
+        super().__init__(url, **client)
         self._probed: tuple[Capabilities, ServerInfo] | None = None
         self._probing = asyncio.Lock()
         self._pinned: set[str] = set()
         self._aborts: set[asyncio.Task[None]] = set()
 
     def _forget(self) -> None:
-        self._probed = None  # what listens there next may be another version, or have other flags
+        self._probed = None
         self._pinned.clear()
-
-    def __repr__(self) -> str:
-        return f"SglangEngine({self.url!r})"
 
     async def capabilities(self) -> Capabilities:
         """Ask once in an engine's life: models and start-up arguments. Costs no token."""
@@ -293,10 +270,9 @@ class SglangEngine:
             told = await self._http.ask(Loads, "GET", "/v1/loads?include=core")
             return from_loads(told.loads, able.block_tokens, able.num_blocks)
         self._http.check(answer, "/metrics")
-        if metrics_kind(answer.text) == "vllm":
-            raise wrong_kind(self.url, "sglang", "vllm")
+        page = metrics_of("sglang", self.url, answer.text)
         try:
-            return parse_metrics(answer.text, able.block_tokens, able.num_blocks)
+            return parse_metrics(page, able.block_tokens, able.num_blocks)
         except (ValueError, OverflowError) as fault:
             raise TransientFault(f"{self.url}/metrics is not Prometheus text: {fault}") from fault
 
@@ -318,7 +294,7 @@ class SglangEngine:
     async def close(self) -> None:
         """Let aborts go out, and close all connections."""
         await asyncio.gather(*self._aborts, return_exceptions=True)
-        await self._http.close()
+        await super().close()
 
     async def _accepting(self, model: str, adapter: str | None, salt: Salt | None) -> ServerInfo:
         """The engine's arguments, if it takes such a request without doing something else than was meant."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -53,8 +52,6 @@ def parse_metrics(page: str, page_tokens: int | None, num_pages: int | None) -> 
                 sums[sample.name] += sample.value
     for (name, _rank), value in by_rank.items():
         sums[name] += value
-    bounds = tuple(sorted(buckets)) or (math.inf,)
-    counts = tuple(buckets[bound] for bound in bounds) if buckets else (0.0,)
     return EngineMetrics(
         running=int(sums["sglang:num_running_reqs"]),
         waiting=int(sums["sglang:num_queue_reqs"]),
@@ -67,7 +64,7 @@ def parse_metrics(page: str, page_tokens: int | None, num_pages: int | None) -> 
         sleeping=None,
         blocks_total=num_pages,
         block_tokens=page_tokens,
-        ttft_s=Histogram(bounds, counts, sums["sglang:time_to_first_token_seconds_sum"]),
+        ttft_s=Histogram.of(buckets, sums["sglang:time_to_first_token_seconds_sum"]),
     )
 
 

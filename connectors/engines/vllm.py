@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import urlsplit
 
 import httpx
@@ -27,7 +27,8 @@ from connectors.engines.base import (
     Warmed,
 )
 from connectors.engines.events import KvEvent
-from connectors.engines.http import DEFAULT_TIMEOUT_S, MAX_CONNECTIONS, EngineHttp, is_switched_off, reason
+from connectors.engines.http import is_switched_off, reason
+from connectors.engines.http_engine import Client, HttpEngine
 from connectors.engines.kv_events import KvEventStream, merge
 from connectors.engines.openai_api import (
     HELLO,
@@ -35,59 +36,37 @@ from connectors.engines.openai_api import (
     Completion,
     ModelList,
     Tokenized,
+    Version,
     chat_body,
     generated,
     is_loaded,
-    metrics_kind,
+    metrics_of,
     warmed,
     warmed_as,
-    wrong_kind,
 )
-from connectors.engines.vllm_answers import KvEventSources, Sleeping, Success, Version
+from connectors.engines.vllm_answers import KvEventSources, Sleeping, Success
 from connectors.engines.vllm_metrics import parse_metrics
 from schemas.errors import RefusedCommand, TransientFault
 
 
-class VllmEngine:
+class VllmEngine(HttpEngine):
     """One vLLM replica; see `connectors.engines.base.Engine` for the contract.
 
     Args:
-        url: base URL, without a path.
-        timeout_s: how long a call waits when its own `timeout_s` is None.
-        headers: sent with every request, such as an authorization; never logged.
-        max_connections: calls that wait at the same time beyond this queue up on this side.
+        url, client: of its HTTP API, see `HttpEngine`.
         event_sources: endpoints of the KV events where `/kv_event_sources` cannot be used; hosts as to be dialled.
-        transport: another httpx transport, for tests.
     """
 
     def __init__(
-        self,
-        url: str,
-        *,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        headers: Mapping[str, str] | None = None,
-        max_connections: int = MAX_CONNECTIONS,
-        event_sources: Sequence[EventSource] | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
+        self, url: str, *, event_sources: Sequence[EventSource] | None = None, **client: Unpack[Client]
     ) -> None:
-        self._http = EngineHttp(
-            url,
-            timeout_s=timeout_s,
-            headers=headers,
-            max_connections=max_connections,
-            transport=transport,
-            on_refused=self._forget,
-        )
-        self.url = self._http.url
+        super().__init__(url, **client)
         self._event_sources = None if event_sources is None else tuple(event_sources)
         self._probed: Capabilities | None = None
         self._probing = asyncio.Lock()
 
     def _forget(self) -> None:
-        self._probed = None  # what listens there next may be another version, or have other switches
-
-    def __repr__(self) -> str:
-        return f"VllmEngine({self.url!r})"
+        self._probed = None
 
     async def capabilities(self) -> Capabilities:
         """Probe once in an engine's life: models, geometry, KV events, adapters, development mode, usage details."""
@@ -271,10 +250,9 @@ class VllmEngine:
         """GET /metrics, the subset that Stoker uses."""
         answer = await self._http.call("GET", "/metrics")
         self._http.check(answer, "/metrics")
-        if metrics_kind(answer.text) == "sglang":
-            raise wrong_kind(self.url, "vllm", "sglang")
+        page = metrics_of("vllm", self.url, answer.text)
         try:
-            return parse_metrics(answer.text)
+            return parse_metrics(page)
         except (ValueError, OverflowError) as fault:
             raise TransientFault(f"{self.url}/metrics is not Prometheus text: {fault}") from fault
 
@@ -288,10 +266,6 @@ class VllmEngine:
     async def reset_prefix_cache(self) -> bool:
         """POST /reset_prefix_cache."""
         return (await self._http.ask(Success, "POST", "/reset_prefix_cache", {})).success
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._http.close()
 
 
 def mixes_adapters_up(version: str) -> bool:

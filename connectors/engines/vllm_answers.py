@@ -5,12 +5,6 @@ from __future__ import annotations
 import msgspec
 
 
-class Version(msgspec.Struct, frozen=True):
-    """GET /version."""
-
-    version: str = ""
-
-
 class Sleeping(msgspec.Struct, frozen=True):
     """GET /is_sleeping."""
 

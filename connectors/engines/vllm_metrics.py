@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping
 
@@ -57,13 +56,11 @@ def parse_metrics(page: str) -> EngineMetrics:
                     sleeping = bool(sleeping) or sample.value == 0
             else:
                 sums[sample.name] += sample.value
-    bounds = tuple(sorted(buckets)) or (math.inf,)
     # One series for every combination that ever was; its value is the time at which it was last true.
     adapters.sort(key=lambda told: told[0])
     used_s = {name: at_s for at_s, labels in adapters for name in _names(labels, "running_lora_adapters")}
     present = adapters[-1][1] if adapters else {}
     busy = _names(present, "running_lora_adapters") | _names(present, "waiting_lora_adapters")
-    counts = tuple(buckets[bound] for bound in bounds) if buckets else (0.0,)
     return EngineMetrics(
         running=int(sums["vllm:num_requests_running"]),
         waiting=int(sums["vllm:num_requests_waiting"]),
@@ -76,7 +73,7 @@ def parse_metrics(page: str) -> EngineMetrics:
         sleeping=sleeping,
         blocks_total=blocks or None,
         block_tokens=block_tokens,
-        ttft_s=Histogram(bounds, counts, sums["vllm:time_to_first_token_seconds_sum"]),
+        ttft_s=Histogram.of(buckets, sums["vllm:time_to_first_token_seconds_sum"]),
         busy_adapters=busy,
         adapter_used_s=used_s,
         adapter_slots=_integer(present.get("max_lora")),

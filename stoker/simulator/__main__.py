@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         listener.bind((config.host, config.port))
         publisher = None
-        if config.events_port is not None:
+        if config.events_port is not None and config.dialect != "tensorrt_llm":
             ports = (config.events_port, config.replay_port or 0)
             spell = spelled if config.dialect == "sglang" else as_it_is
             publisher = EventPublisher(config.host, *ports, config.events_topic, config.events_buffer, spell)

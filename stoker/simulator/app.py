@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from starlette.applications import Starlette
@@ -12,17 +12,24 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from stoker.simulator.books import Books
+from stoker.simulator.config import Dialect
 from stoker.simulator.connection import ClientGone
 from stoker.simulator.engine import SimulatedEngine
 from stoker.simulator.errors import ApiError
 from stoker.simulator.replies import json_reply
 from stoker.simulator.sglang.api import SglangApi
+from stoker.simulator.tensorrt.api import TensorrtApi
 from stoker.simulator.vllm_api import VllmApi
 
 
 def build_app(engine: SimulatedEngine) -> Starlette:
     """The application, which also serves the replays of the engine's KV events while it lives."""
-    api = VllmApi(engine) if engine.config.dialect == "vllm" else SglangApi(engine)
+    apis: dict[Dialect, Callable[[SimulatedEngine], VllmApi | SglangApi | TensorrtApi]] = {
+        "vllm": VllmApi,
+        "sglang": SglangApi,
+        "tensorrt_llm": TensorrtApi,
+    }
+    api = apis[engine.config.dialect](engine)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:

@@ -8,7 +8,7 @@ from typing import Literal
 from analytics.buddy import PIECE_BYTES
 
 MIB = 1 << 20
-Dialect = Literal["vllm", "sglang"]
+Dialect = Literal["vllm", "sglang", "tensorrt_llm"]
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,16 @@ class SimulatorConfig:
         max_num_seqs: requests that run at the same time.
         max_num_queued_reqs: requests in flight, waiting or running, above which a request gets 503; None for no limit.
         max_num_queued_tokens: prompt tokens in prefill at which a request gets 503; None for no limit.
-        scheduling_policy: `fcfs` ignores `priority`; `priority` runs lower values earlier (SGLang: higher ones).
+        scheduling_policy: `fcfs` ignores `priority`; `priority` runs lower values earlier (others: higher ones).
         prefill_ms_per_token: time to compute a prompt token that is not cached; one prefill at a time.
         decode_ms_per_token: time for each further token of an answer.
         time_scale: divides all times.
         prefill_chunk_tokens: tokens a prefill step; a cancelled request keeps the blocks of its finished steps.
         answer_tokens: length of an answer whose request sets no limit.
         prompt_tokens_details: whether usage tells cached tokens (`--enable-prompt-tokens-details`; SGLang:
-            `--enable-cache-report`).
-        runtime_adapters: whether the LoRA routes exist (VLLM_ALLOW_RUNTIME_LORA_UPDATING; SGLang: `--enable-lora`).
+            `--enable-cache-report`; TensorRT-LLM always tells).
+        runtime_adapters: whether the LoRA routes exist (VLLM_ALLOW_RUNTIME_LORA_UPDATING; SGLang: `--enable-lora`), and
+            whether TensorRT-LLM heeds adapters.
         dev_mode: whether sleep and reset routes exist (VLLM_SERVER_DEV_MODE).
         max_loras, max_cpu_loras, max_lora_rank: adapter slots on the GPU and in host memory (SGLang: adapters that are
             loaded at once), and the largest rank.
@@ -43,7 +44,7 @@ class SimulatorConfig:
         memory_bytes: GPU memory; None for just enough room for all that follows, each piece rounded up as the buddy
             pool does.
         weight_bytes, kv_bytes_per_token, adapter_bytes: what is laid out in it.
-        events_port, replay_port: ZMQ ports; None turns KV events off, 0 takes a free port.
+        events_port, replay_port: ZMQ ports; None turns KV events off, 0 takes a free port. TensorRT-LLM has none.
         events_topic, events_buffer: topic of the messages, and how many are kept for a replay.
         ledger_entries: requests that /sim/ledger remembers.
         vocab_tokens: token ids are below this.
@@ -92,6 +93,8 @@ class SimulatorConfig:
             raise ValueError("time_scale must be positive, times a token not negative")
         if self.max_cpu_loras < self.max_loras:
             raise ValueError("max_cpu_loras must be at least max_loras")
+        if self.dialect == "tensorrt_llm" and (self.max_num_queued_reqs, self.max_num_queued_tokens) != (None, None):
+            raise ValueError("TensorRT-LLM has no limit of its queue")
 
     @property
     def context_tokens(self) -> int:

@@ -1,0 +1,51 @@
+"""What every engine over HTTP has: a client of its own, and a moment at which all that it knows is void."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TypedDict, Unpack
+
+import httpx
+
+from connectors.engines.http import EngineHttp
+
+
+class Client(TypedDict, total=False):
+    """How its client is made.
+
+    Attributes:
+        timeout_s: how long a call waits when its own `timeout_s` is None.
+        headers: sent with every request, such as an authorization; never logged.
+        max_connections: calls that wait at the same time beyond this queue up on this side.
+        transport: another httpx transport, for tests.
+    """
+
+    timeout_s: float
+    headers: Mapping[str, str] | None
+    max_connections: int
+    transport: httpx.AsyncBaseTransport | None
+
+
+class HttpEngine(ABC):
+    """One replica that is spoken to over HTTP.
+
+    Args:
+        url: base URL, without a path.
+        client: see `Client`.
+    """
+
+    def __init__(self, url: str, **client: Unpack[Client]) -> None:
+        self._http = EngineHttp(url, on_refused=self._forget, **client)
+        self.url = self._http.url
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """A connection was refused: what listens there next may be another version, or have other flags."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.close()
