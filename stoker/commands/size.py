@@ -25,7 +25,7 @@ def size(
     out: Annotated[Path | None, typer.Option("--json", help="Also write it as JSON.")] = None,
 ) -> None:
     """Advise on a paged KV cache from observed lengths, and translate it for today's TensorRT-LLM."""
-    from stoker.size.advice import advise, keys
+    from stoker.size.advice import advise, keys, server_options
     from stoker.size.lengths import read_lengths
 
     lengths = read_lengths(events)
@@ -42,11 +42,14 @@ def size(
         f"with these: {found.too_long} requests too long, {found.refused} refused at the cap, the reserve grew "
         f"{found.grown} times, at most {found.most_blocks} of {found.size.host_max_num_blocks} blocks held"
     )
+    options = server_options(found.size, kv_bytes_per_token)
+    typer.echo("as a file for trtllm-serve --config (older releases: --extra_llm_api_options):\n" + options)
     if lengths.unreadable:
         typer.echo(f"{lengths.unreadable} lines are no RequestEvents", err=True)
     if out is not None:
         document = {
             "keys": [key._asdict() for key in told],
+            "server_options": options,
             "requests": len(lengths.requests),
             "too_long": found.too_long,
             "refused": found.refused,

@@ -77,11 +77,17 @@ def keys(size: PagedKv, kv_bytes_per_token: int | None = None) -> list[Key]:
     """
     tokens = size.host_max_num_blocks * size.block_tokens
     host = f"{tokens * kv_bytes_per_token}" if kv_bytes_per_token else f"{tokens} × KV bytes of a token"
+    odd = "" if size.block_tokens.bit_count() == 1 else ", which has to be a power of two there"
     return [
         Key(
             "enable_paged_kv_cache", "true", False, "always on; KvCacheConfig(enable_block_reuse=True) shares prefixes"
         ),
-        Key("tokens_per_block", str(size.block_tokens), False, f"KvCacheConfig(tokens_per_block={size.block_tokens})"),
+        Key(
+            "tokens_per_block",
+            str(size.block_tokens),
+            False,
+            f"KvCacheConfig(tokens_per_block={size.block_tokens}){odd}",
+        ),
         Key("max_seq_len", str(size.max_seq_tokens), True, ""),
         Key("max_batch_size", str(size.max_batch), True, ""),
         Key("max_num_tokens", str(size.max_num_tokens), True, ""),
@@ -93,3 +99,24 @@ def keys(size: PagedKv, kv_bytes_per_token: int | None = None) -> list[Key]:
             f"KvCacheConfig(max_tokens={tokens}), or as host memory KvCacheConfig(host_cache_size={host})",
         ),
     ]
+
+
+def server_options(size: PagedKv, kv_bytes_per_token: int | None = None) -> str:
+    """The same as a file for `trtllm-serve --config` (older releases: `--extra_llm_api_options`).
+
+    The host cache is given where its bytes are known. Of `max_tokens` and `free_gpu_memory_fraction` (0.9 by itself)
+    TensorRT-LLM takes what is less.
+    """
+    tokens = size.host_max_num_blocks * size.block_tokens
+    lines = [
+        f"max_seq_len: {size.max_seq_tokens}",
+        f"max_batch_size: {size.max_batch}",
+        f"max_num_tokens: {size.max_num_tokens}",
+        "kv_cache_config:",
+        "  enable_block_reuse: true",
+        f"  tokens_per_block: {size.block_tokens}",
+        f"  max_tokens: {tokens}",
+    ]
+    if kv_bytes_per_token:
+        lines.append(f"  host_cache_size: {tokens * kv_bytes_per_token}")
+    return "\n".join(lines)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from analytics.paged_kv import PagedKv
 from schemas import BrokenConfiguration, RequestEvent, encode
 from stoker.cli import build
-from stoker.size.advice import advise, keys
+from stoker.size.advice import advise, keys, server_options
 from stoker.size.lengths import Length, Lengths, read_lengths
 
 RUN = CliRunner()
@@ -86,6 +86,25 @@ def test_what_todays_engine_does_not_take_is_translated() -> None:
     assert all(key.today for key in told.values() if not key.accepted)
 
 
+def test_the_same_comes_as_a_file_for_the_server() -> None:
+    lines = server_options(PagedKv(), kv_bytes_per_token=10).splitlines()
+    assert lines[:3] == ["max_seq_len: 2048", "max_batch_size: 32", "max_num_tokens: 8192"]
+    assert lines[3:] == [
+        "kv_cache_config:",
+        "  enable_block_reuse: true",
+        "  tokens_per_block: 64",
+        "  max_tokens: 131072",
+        "  host_cache_size: 1310720",
+    ]
+    assert "host_cache_size" not in server_options(PagedKv())
+
+
+def test_a_block_that_the_engine_cannot_have_is_marked() -> None:
+    for block_tokens, odd in ((48, True), (64, False)):
+        told = {key.name: key.today for key in keys(PagedKv(block_tokens=block_tokens))}
+        assert ("power of two" in told["tokens_per_block"]) is odd
+
+
 def test_the_command_line_prints_and_writes_it(tmp_path: Path) -> None:
     file = written([event("a", 2_000, 48), event("b", 10)], tmp_path / "events.jsonl")
     out = tmp_path / "size.json"
@@ -93,7 +112,10 @@ def test_the_command_line_prints_and_writes_it(tmp_path: Path) -> None:
     assert told.exit_code == 0, told.output
     [line] = [line for line in told.output.splitlines() if line.strip().startswith("host_num_blocks")]
     assert line.split()[:4] == ["host_num_blocks", "1024", "not", "accepted"]
-    assert {key["name"]: key["value"] for key in json.loads(out.read_text())["keys"]}["max_seq_len"] == "2048"
+    written_down = json.loads(out.read_text())
+    assert {key["name"]: key["value"] for key in written_down["keys"]}["max_seq_len"] == "2048"
+    assert "  tokens_per_block: 64" in told.output.splitlines()
+    assert "  tokens_per_block: 64" in written_down["server_options"].splitlines()
 
 
 def test_a_file_without_requests_is_a_sentence(tmp_path: Path) -> None:
