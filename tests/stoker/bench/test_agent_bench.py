@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stoker.bench.agent import RULES, run
+from stoker.bench.agent import run
 from stoker.bench.agent_load import ANSWER_MS, COLD_START_STEPS, HOLD_STEPS, SHAPES, Load, load, played
 
 
@@ -14,8 +14,9 @@ def test_it_measures_every_figure_beside_the_fixed_threshold() -> None:
     assert figures["decision_us"].baseline is not None
     assert 1_000 < figures["bytes_per_series"].value < 64_000
     for shape in SHAPES:
-        for rule in RULES:
+        for rule in ("fixed", "matched", "spec", "tuned"):
             assert figures[f"false_triggers.{rule}.{shape}"].value <= figures[f"triggers.{rule}.{shape}"].value
+        assert figures[f"warm_share.matched.{shape}"].value <= figures[f"warm_share.spec.{shape}"].value
         assert figures[f"false_triggers.tuned.{shape}"].value < figures[f"false_triggers.fixed.{shape}"].value
 
 
