@@ -12,65 +12,38 @@ Late is what comes for a pane that ended more than `lateness_ms` before event ti
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-
-import msgspec
-from msgspec import Struct
 
 from analytics import shard_log
-from analytics.asked import ROW, Asking, PendingAsked
+from analytics.asked import ROW, PendingAsked
 from analytics.deltas import PendingChains
 from analytics.demand_config import DemandConfig
+from analytics.demand_state import (
+    META_KEY,
+    SIGHT_COUNTERS,
+    STATE_VERSION,
+    TERMS,
+    asks_key,
+    first_counters,
+    first_meta,
+    pack_meta,
+    read_meta,
+)
 from analytics.envelopes import EmbedRequest, Tag, seal
-from analytics.facts import HEAD, NO_ANSWER, Flag, Kind, read_answer, read_text, unpack_names
-from analytics.panes import Place
+from analytics.facts import HEAD, Flag, Kind, read_text
+from analytics.known_names import KnownNames
 from analytics.policy import PolicyBook
 from analytics.publication import accounting, publish
 from analytics.retained import FINISHED, STARTED, RetainedPanes
-from analytics.reward_entries import Answering, Judging
+from analytics.reward_facts import answering, judging
 from analytics.rewards import LAST_KEY, RewardJoin
-from analytics.second_sight import EMBEDDED, Ask, ScopeSight, SecondSight, Sight
-from analytics.shard_log import ACCOUNTED, Fate, ShardLog
+from analytics.second_sight import EMBEDDED, Ask, SecondSight, Sight
+from analytics.shard_log import Fate, ShardLog
 from analytics.stores import LogStore
-from schemas import BrokenConfiguration
 
 __all__ = ["STATE_VERSION", "Demand", "DemandConfig"]
 
-STATE_VERSION = 1
-_META_KEY = -1
 _REQUEST, _DEAD = int(Kind.REQUEST), int(Kind.DEAD)
 _DEMAND, _FINISHED, _ANSWER = Flag.DEMAND.value, Flag.FINISHED.value, Flag.ANSWER.value
-_MAX_NAMES_BYTES = 4 << 20
-"""Of names that are kept decoded: 6,000 as they commonly are, 1,600 of a hostile producer's, 2 kB each."""
-_NAMES_BYTES = 512
-"""What one costs besides its own bytes."""
-
-
-class _Meta(Struct, array_like=True):
-    """What a shard knows besides panes and asks, as of its last slide; only the timer may be newer."""
-
-    version: int
-    shards: int
-    pane_ms: int
-    next_timer_ms: int | None
-    clock_ms: int
-    published: int
-    counters: dict[str, int]
-    buckets: dict[str, int]
-
-
-_meta_decoder = msgspec.msgpack.Decoder(_Meta)
-
-
-@dataclass(frozen=True)
-class _Known:
-    """A fact's names, decoded once."""
-
-    place: Place
-    template: bytes
-    adapter: bytes
-    sight: ScopeSight
-    asked: Asking
 
 
 class Demand:
@@ -85,9 +58,7 @@ class Demand:
         self.config = config
         self.shard = shard
         self._times = config.times
-        self._counters = {fate.name.lower(): 0 for fate in (*ACCOUNTED, Fate.REWARD)}
-        self._counters.update(dict.fromkeys(_SIGHT_COUNTERS.values(), 0))
-        self._counters.update(chains_dropped=0, capped=0)
+        self._counters = first_counters()
         self._rewards = RewardJoin(config.rewards, config.pane_ms, store, config.reward_log, self._counters)
         self._waiting = self._rewards.waiting
         self._store = store
@@ -97,12 +68,12 @@ class Demand:
         self._blobs: set[int] = set()
         self._chains = PendingChains(config.max_delta_bytes)
         self._asked = PendingAsked(config.family_leads)
-        self._known: dict[bytes, _Known] = {}
-        self._known_bytes = 0
+        self._names = KnownNames(self._sights, self._asked)
+        self._known = self._names.known
         self._next_timer_ms: int | None = None
         self._clock_ms = 0
         self._published = 0
-        self._meta = _Meta(STATE_VERSION, config.shards, config.pane_ms, None, 0, 0, dict(self._counters), {})
+        self._meta = first_meta(config, self._counters)
         self._restore()
 
     @property
@@ -122,7 +93,7 @@ class Demand:
     @property
     def read(self) -> int:
         """Records of llm.requests that this shard has seen."""
-        return sum([self._counters[term] for term in _TERMS])
+        return sum([self._counters[term] for term in TERMS])
 
     def on_fact(self, fact: bytes, watermark_ms: int, policy: PolicyBook) -> list[bytes]:
         """Takes one fact of this shard; returns an EMBED envelope when it is a second sight, or one of the sample.
@@ -148,12 +119,12 @@ class Demand:
             if seen & phase:
                 return self._tally(Fate.DUPLICATE)
             self._second_phase(max(pane, seen >> 2), identity)
-            return self._answer(fact, watermark_ms) if flags & _ANSWER else []
+            return self._rewards.on_answer(answering(fact, max(watermark_ms, clock))) if flags & _ANSWER else []
         now_ms = watermark_ms if watermark_ms > clock else clock
         if self._times.late(pane, now_ms):
             return self._tally(Fate.LATE)
 
-        known = self._known.get(names := fact[HEAD.size : HEAD.size + names_bytes]) or self._learn(names)
+        known = self._known.get(names := fact[HEAD.size : HEAD.size + names_bytes]) or self._names.learn(names)
         self._retained.count(
             pane, phase, identity, known.place, known.sight, query, known.template, known.adapter, weight, user
         )
@@ -182,7 +153,7 @@ class Demand:
             head = shard_log.counted(sight, chain_kept, tat_us)
         self._log.append(pane, head + fact[:kept])
         if flags & _ANSWER or (scope, query) in self._waiting:
-            out += self._answer(fact, watermark_ms)
+            out += self._rewards.on_answer(answering(fact, now_ms))
         return out
 
     def on_timer(self, at_ms: int, policy: PolicyBook) -> list[bytes]:
@@ -223,35 +194,11 @@ class Demand:
         return []
 
     def _reward(self, fact: bytes, watermark_ms: int) -> list[bytes]:
-        self._tally(Fate.REWARD)
-        _, _, source, at_ms, identity, _, query, micro, names_bytes, _, kept = HEAD.unpack_from(fact)
-        scope = unpack_names(fact[HEAD.size : HEAD.size + names_bytes]).scope
-        sight = self._sights.scopes.get(scope)
-        due_ms = max(at_ms, watermark_ms, self._clock_ms) + self.config.rewards.wait_ms
-        reward = Judging(scope, query, fact[kept:], micro, source, at_ms, identity, due_ms)
-        return self._rewards.on_reward(reward, asked=sight is not None and query in sight.window)
-
-    def _answer(self, fact: bytes, watermark_ms: int) -> list[bytes]:
-        """What a request that counts says of its answer, or only that its query was asked."""
-        _, _, flags, at_ms, _, _, query, _, names_bytes, _, _ = HEAD.unpack_from(fact)
-        names = unpack_names(fact[HEAD.size : HEAD.size + names_bytes])
-        answer = read_answer(fact) if flags & _ANSWER else NO_ANSWER
-        answering = Answering(
-            scope=names.scope,
-            query=query,
-            response=answer.response,
-            ref=answer.ref,
-            domain=answer.domain,
-            model=names.model,
-            adapter=names.adapter,
-            template=names.template,
-            semantic_version=answer.semantic_version,
-            finish_reason=answer.finish_reason,
-            status=answer.status,
-            at_ms=at_ms,
-            now_ms=max(watermark_ms, self._clock_ms),
-        )
-        return self._rewards.on_answer(answering)
+        self._log.tally(Fate.REWARD)
+        self._counters["reward"] += 1
+        reward = judging(fact, max(watermark_ms, self._clock_ms), self.config.rewards.wait_ms)
+        sight = self._sights.scopes.get(reward.scope)
+        return self._rewards.on_reward(reward, asked=sight is not None and reward.query in sight.window)
 
     def _second_phase(self, pane: int, identity: int) -> None:
         self._retained.recognise(pane, identity)
@@ -267,25 +214,9 @@ class Demand:
 
     def _tell(self, sight: Sight, chain_kept: bool) -> None:
         if sight:
-            self._counters[_SIGHT_COUNTERS[sight]] += 1
+            self._counters[SIGHT_COUNTERS[sight]] += 1
         if not chain_kept:
             self._counters["chains_dropped"] += 1
-
-    def _learn(self, names: bytes) -> _Known:
-        if self._known_bytes >= _MAX_NAMES_BYTES:
-            self._unlearn()
-        told = unpack_names(names)
-        sight = self._sights.scope(told.scope)
-        asked = self._asked.asking((told.scope, told.pool, told.template, told.adapter), HEAD.size + len(names))
-        known = _Known((told.scope, told.pool), told.template.encode(), told.adapter.encode(), sight, asked)
-        self._known[names] = known
-        self._known_bytes += _NAMES_BYTES + len(names)
-        return known
-
-    def _unlearn(self) -> None:
-        self._known.clear()
-        self._known_bytes = 0
-        self._asked.forget()
 
     def _wake(self, pane: int, watermark_ms: int) -> None:
         """Sets the timer to the first slide after pane, last slide and watermark, unless it is set to a sooner one."""
@@ -310,15 +241,15 @@ class Demand:
             self._store.remove(pane)
         self._blobs.difference_update(forgotten)
         if forgotten and self._sights.drop_empty(at_ms):
-            self._unlearn()
+            self._names.forget()
 
     def _lay_asks(self, at_ms: int, policy: PolicyBook) -> None:
         slide = self._times.pane_of(at_ms)
         if self._sights.fresh:
-            self._store.put(_asks_key(slide), self._sights.rest())
+            self._store.put(asks_key(slide), self._sights.rest())
             self._sights.laid(slide)
         for gone in self._sights.expire(at_ms, policy):
-            self._store.remove(_asks_key(gone))
+            self._store.remove(asks_key(gone))
 
     def _next_due(self, at_ms: int) -> int | None:
         """The next slide at which a pane has something to publish, to close or to forget."""
@@ -342,18 +273,18 @@ class Demand:
             self._meta.published = self._published
             self._meta.counters = dict(self._counters)
             self._meta.buckets = self._sights.buckets(self._clock_ms)
-        self._store.put(_META_KEY, msgspec.msgpack.encode(self._meta))
+        self._store.put(META_KEY, pack_meta(self._meta))
 
     def _restore(self) -> None:
         asks: list[tuple[int, bytes]] = []
         rewards: list[tuple[int, bytes]] = []
         for key, blob in self._store.items():
-            if key == _META_KEY:
+            if key == META_KEY:
                 self._read_meta(blob)
             elif key < LAST_KEY:
                 rewards.append((key, blob))
-            elif key < _META_KEY:
-                asks.append((_asks_key(key), blob))
+            elif key < META_KEY:
+                asks.append((asks_key(key), blob))
             else:
                 self._retained.load(key, blob)
                 self._blobs.add(key)
@@ -366,17 +297,7 @@ class Demand:
         self._retained.mark_open(self._clock_ms)
 
     def _read_meta(self, blob: bytes) -> None:
-        meta = _meta_decoder.decode(blob)
-        for what, found, wanted in (
-            ("state version", meta.version, STATE_VERSION),
-            ("shards", meta.shards, self.config.shards),
-            ("pane_ms", meta.pane_ms, self.config.pane_ms),
-        ):
-            if found != wanted:
-                raise BrokenConfiguration(
-                    f"the state of demand was written with {what} {found}, this job has {wanted}: "
-                    "start it without the savepoint, or with the old setting"
-                )
+        meta = read_meta(blob, self.config)
         self._meta = meta
         self._next_timer_ms = meta.next_timer_ms
         self._clock_ms = meta.clock_ms
@@ -396,7 +317,7 @@ class Demand:
         _, _, flags, at_ms, identity, user, query, weight, names_bytes, segments, kept = HEAD.unpack_from(fact)
         pane = self._times.pane_of(at_ms)
         phase = FINISHED if flags & _FINISHED else STARTED
-        known = self._known.get(names := fact[HEAD.size : HEAD.size + names_bytes]) or self._learn(names)
+        known = self._known.get(names := fact[HEAD.size : HEAD.size + names_bytes]) or self._names.learn(names)
         self._retained.count(
             pane, phase, identity, known.place, known.sight, query, known.template, known.adapter, weight, user
         )
@@ -413,12 +334,3 @@ class Demand:
         if sight in EMBEDDED:
             self._took(sight, (known.place[0], query, at_ms), tat_us)
         return pane
-
-
-_TERMS = tuple(fate.name.lower() for fate in ACCOUNTED)
-_SIGHT_COUNTERS = {sight: f"embed_{sight.name.lower()}" for sight in Sight if sight}
-
-
-def _asks_key(slide: int) -> int:
-    """Key of a slide's asks among the blobs; applied to a key, the slide. Panes have the keys from 0 on."""
-    return _META_KEY - 1 - slide
