@@ -22,8 +22,6 @@ from analytics.load_forecast import ForecastConfig, LoadForecast, Vector
 STEP_MS = ForecastConfig().step_ms
 PER_S = 1000 / STEP_MS
 THRESHOLD_QPS = 40.0
-RAISED_QPS = 50.0
-"""A fixed threshold that somebody put higher because of noise."""
 QUIET_QPS, BUSY_QPS = (15.0, 34.0), (48.0, 90.0)
 QUIET_STEPS, BUSY_STEPS, LEAST_STEPS = 600.0, 75.0, 25
 """Mean lengths of both, beyond the least one."""
