@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from connectors.engines.sglang import SglangEngine
+from connectors.engines.tensorrt import TensorrtEngine
 from connectors.engines.vllm import VllmEngine
 from connectors.settings import SecretRef
 from executor.apply.salts import SaltStore
@@ -35,15 +36,28 @@ class DroppingSglang(SglangEngine):
         return await super().resident(*args, **{**fields, "salt": None})
 
 
-@pytest.fixture(scope="module")
-def vllm() -> Iterator[RunningSimulator]:
-    with simulator(*FLAGS) as running:
-        yield running
+class DroppingTensorrt(TensorrtEngine):
+    """The same."""
+
+    async def resident(self, *args: Any, **fields: Any) -> Any:
+        return await super().resident(*args, **{**fields, "salt": None})
+
+
+ENGINES = {
+    "vllm": (VllmEngine, DroppingVllm),
+    "sglang": (SglangEngine, DroppingSglang),
+    "tensorrt_llm": (TensorrtEngine, DroppingTensorrt),
+}
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def dialect(request: pytest.FixtureRequest) -> str:
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def sglang() -> Iterator[RunningSimulator]:
-    with simulator(*FLAGS, "--dialect", "sglang") as running:
+def running(dialect: str) -> Iterator[RunningSimulator]:
+    with simulator(*FLAGS, "--dialect", dialect) as running:
         yield running
 
 
@@ -74,22 +88,21 @@ async def refusal(engine: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Ending 
         await engine.close()
 
 
-async def test_an_engine_that_keeps_salts_apart_passes_each_time(vllm, sglang, monkeypatch) -> None:
-    for make, running in ((VllmEngine, vllm), (SglangEngine, sglang)):
-        for _ in range(2):
-            assert await refusal(make(running.url, timeout_s=TIMEOUT_S), monkeypatch) == (None, [])
+async def test_an_engine_that_keeps_salts_apart_passes_each_time(dialect, running, monkeypatch) -> None:
+    for _ in range(2):
+        engine = ENGINES[dialect][0](running.url, timeout_s=TIMEOUT_S)
+        assert await refusal(engine, monkeypatch) == (None, [])
 
 
-async def test_an_engine_to_which_no_salt_comes_is_refused(vllm, sglang, monkeypatch) -> None:
-    for make, running in ((DroppingVllm, vllm), (DroppingSglang, sglang)):
-        ending, failing = await refusal(make(running.url, timeout_s=TIMEOUT_S), monkeypatch)
-        assert ending is not None
-        assert (ending.status, ending.reason) == ("rejected", "salt_mismatch")
-        assert ending.error == "crosses: 32 tokens that were cached under one salt were found under another"
-        assert failing == ["r0: salts: 32 tokens that were cached under one salt were found under another"]
+async def test_an_engine_to_which_no_salt_comes_is_refused(dialect, running, monkeypatch) -> None:
+    ending, failing = await refusal(ENGINES[dialect][1](running.url, timeout_s=TIMEOUT_S), monkeypatch)
+    assert ending is not None
+    assert (ending.status, ending.reason) == ("rejected", "salt_mismatch")
+    assert ending.error == "crosses: 32 tokens that were cached under one salt were found under another"
+    assert failing == ["r0: salts: 32 tokens that were cached under one salt were found under another"]
 
 
-async def test_an_engine_that_does_not_tell_what_it_finds_is_believed(monkeypatch) -> None:
-    for make, dialect in ((VllmEngine, "vllm"), (SglangEngine, "sglang")):
-        with simulator(*FLAGS, "--dialect", dialect, "--no-prompt-tokens-details") as running:
-            assert await refusal(make(running.url, timeout_s=TIMEOUT_S), monkeypatch) == (None, [])
+@pytest.mark.parametrize("quiet", ["vllm", "sglang"])
+async def test_an_engine_that_does_not_tell_what_it_finds_is_believed(quiet, monkeypatch) -> None:
+    with simulator(*FLAGS, "--dialect", quiet, "--no-prompt-tokens-details") as running:
+        assert await refusal(ENGINES[quiet][0](running.url, timeout_s=TIMEOUT_S), monkeypatch) == (None, [])
