@@ -174,8 +174,8 @@ def pack_chain(segments: Sequence[Segment], hashes: bytes | None = None) -> byte
     """The three columns of a chain.
 
     Args:
-        hashes: of the segments, 16 bytes each, as `schemas.codec.Reader.decode_hashed` gives them; else their hex is
-            read once more.
+        hashes: of the segments and what follows them, as `schemas.codec.Reader.decode_hashed` gives them; without
+            it their hex is read once more.
     """
     if not segments:
         return b""
@@ -185,7 +185,7 @@ def pack_chain(segments: Sequence[Segment], hashes: bytes | None = None) -> byte
     for segment in segments:
         tokens.append(segment.tokens)
         roles.append(ROLE_INDEX[segment.role])
-    return hashes + _tokens_and_roles(len(tokens)).pack(*tokens, *roles)
+    return hashes[: len(tokens) * HASH_BYTES] + _tokens_and_roles(len(tokens)).pack(*tokens, *roles)
 
 
 def unpack_chain(chain: bytes) -> tuple[bytes, tuple[int, ...], bytes]:

@@ -17,7 +17,7 @@ from schemas.announcement import Announcement
 from schemas.dead_letter import DeadLetter
 from schemas.errors import DeadReason, PoisonMessage
 from schemas.fields import MAX_QUERY_BYTES
-from schemas.hashes import HASH_BYTES, bad_hash, hash_fields, is_hex, unhexed
+from schemas.hashes import bad_hash, hash_fields, is_hex, unhexed
 from schemas.insights import Accounting, Cluster, Focus, Pattern, PlannerState, PrefixState, Score, WindowStats
 from schemas.policy import Policy
 from schemas.replica_sample import ReplicaSample
@@ -81,7 +81,7 @@ class Reader(Generic[M]):
         return message
 
     def decode_hashed(self, record: bytes) -> tuple[M, bytes]:
-        """The same, and the hashes of a request's segments, 16 bytes each: to check their digits is to read them."""
+        """The same, and a request's hashes, 16 bytes each, those of segments first: to check them is to read them."""
         message = self._parse(record)
         return message, _CHECKS.get(type(message), _nothing_more)(message)
 
@@ -128,7 +128,7 @@ def _check_request(event: RequestEvent) -> bytes:
     hashes = unhexed(digits)
     if hashes is None:
         raise _bad_hash_of(event)
-    return hashes[: len(event.segments) * HASH_BYTES]
+    return hashes
 
 
 def _bad_hash_of(event: RequestEvent) -> PoisonMessage:

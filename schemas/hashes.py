@@ -14,9 +14,6 @@ import msgspec
 
 from schemas.fields import Hash
 
-HASH_BYTES = 16
-"""Of a hash that is read."""
-
 _HEX_DIGITS = b"0123456789abcdef"
 
 
