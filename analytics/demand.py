@@ -137,7 +137,6 @@ class Demand:
         chain_kept = not segments or self._chains.add(known.place, fact[HEAD.size : kept], names_bytes, weight, at_ms)
         out: list[bytes] = []
         scope = known.place[0]
-        sight, tat_us = Sight.NONE, 0
         if known.sight.window.get(query, 0) > 1:
             sight, tat_us = self._sights.decide(scope, query, flags, at_ms, now_ms, policy)
         else:

@@ -42,6 +42,9 @@ class Sight(enum.IntEnum):
     """A first sight whose vector clusters want."""
 
 
+_NOTHING, _OVER_RATE = (Sight.NONE, 0), (Sight.OVER_RATE, 0)
+"""What most requests get: to name an enum's member costs 0.1 µs."""
+
 EMBEDDED = {Sight.ASKED: TRIGGER, Sight.SAMPLED: FIRST_SIGHT}
 """Sights that ask for an embedding, and the trigger that they name."""
 
@@ -136,12 +139,12 @@ class SecondSight:
         rule = self._rule(scope, state, policy)
         asked = state.asked.get(query)
         if not rule.open or (asked is not None and at_ms < asked + rule.repeat_ms):
-            return Sight.NONE, 0
+            return _NOTHING
         if not flags & _SHOWN:
             return (Sight.TOO_LONG if flags & _TOO_LONG else Sight.WITHHELD), 0
         tat_us = take(state.tat_us, now_ms, rule.rate_per_s, rule.burst)
         if tat_us is None:
-            return Sight.OVER_RATE, 0
+            return _OVER_RATE
         return Sight.ASKED, tat_us
 
     def sample(self, scope: str, query: bytes, flags: int, now_ms: int, policy: PolicyBook) -> tuple[Sight, int]:
@@ -152,9 +155,9 @@ class SecondSight:
         state = self.scope(scope)
         rule = self._rule(scope, state, policy)
         if not rule.sampled or int.from_bytes(query[:4], "big") >= rule.sampled or not flags & _SHOWN:
-            return Sight.NONE, 0
+            return _NOTHING
         tat_us = take(state.tat_us, now_ms, rule.rate_per_s, rule.burst / 2)
-        return (Sight.NONE, 0) if tat_us is None else (Sight.SAMPLED, tat_us)
+        return _NOTHING if tat_us is None else (Sight.SAMPLED, tat_us)
 
     def sampled(self, scope: str, tat_us: int) -> None:
         """Remembers what a sample took, live or from the log, but not that it was asked: a second sight asks again."""

@@ -6,6 +6,8 @@ does not change it, so a log of takes can be replayed in any order: the greatest
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 _MAX_INTERVAL_US = 10**15
 
 
@@ -20,8 +22,14 @@ def take(tat_us: int, now_ms: int, rate_per_s: float, burst: float) -> int | Non
     """
     if rate_per_s <= 0:
         return None
-    interval_us = min(round(1_000_000 / rate_per_s), _MAX_INTERVAL_US)
+    interval_us = _interval_us(rate_per_s)
     now_us = now_ms * 1000
-    if tat_us - now_us > (max(burst, 1.0) - 1.0) * interval_us:
+    # Most requests for a known query end here: comparisons cost a quarter of calls of `max`.
+    if tat_us - now_us > (burst - 1.0 if burst > 1.0 else 0.0) * interval_us:
         return None
-    return max(tat_us, now_us) + interval_us
+    return (tat_us if tat_us > now_us else now_us) + interval_us
+
+
+@lru_cache(maxsize=1024)
+def _interval_us(rate_per_s: float) -> int:
+    return min(round(1_000_000 / rate_per_s), _MAX_INTERVAL_US)
