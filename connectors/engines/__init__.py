@@ -1,7 +1,7 @@
 """Serving engines behind one port: warm prefixes, load adapters, read gauges, follow KV events.
 
-`base` is the contract; `vllm` and `sglang` speak HTTP and ZMQ, `fake` lives in memory; `residency` turns events into
-"how much of this prompt is there".
+`base` is the contract; `vllm` and `sglang` speak HTTP and ZMQ, `tensorrt` HTTP alone, `fake` lives in memory;
+`residency` turns events into "how much of this prompt is there".
 """
 
 from connectors.engines.base import (

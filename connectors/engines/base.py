@@ -200,7 +200,8 @@ class Engine(Protocol):
     All methods are safe to call concurrently from one event loop. None blocks the loop; each waits at most its
     `timeout_s` (or the constructor's default), then closes its connection, which cancels the work at the engine.
     An answer may get lost after the engine did the work: warm-ups and loads are therefore written so that asking again
-    is harmless. `request_id` names the request in the engine's log; it is not a key for deduplication.
+    is harmless. `request_id` names the request in the engine's log, where it takes one; it is not a key for
+    deduplication.
     """
 
     async def capabilities(self) -> Capabilities:
@@ -309,8 +310,8 @@ class Engine(Protocol):
 
         Raises:
             RefusedCommand: with reason `adapter_missing` where nothing lies at the path and the engine tells this from
-                other causes (SGLang does not), else because of its rank, its shape, or for want of a slot. A load that
-                is given up may have come to its end at the engine.
+                other causes (SGLang and TensorRT-LLM do not), else because of its rank, its shape, or for want of a slot.
+                A load that is given up may have come to its end at the engine.
         """
         ...
 
@@ -326,7 +327,7 @@ class Engine(Protocol):
         ...
 
     async def adapters(self) -> tuple[LoadedAdapter, ...]:
-        """Names that are loaded now."""
+        """Names that are loaded now. TensorRT-LLM lists none: there it is those that this object has loaded."""
         ...
 
     async def is_sleeping(self) -> bool:

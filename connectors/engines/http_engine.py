@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import TypedDict, Unpack
 
 import httpx
 
-from connectors.engines.http import EngineHttp
+from connectors.engines.http import EngineHttp, Unanswered
 
 
 class Client(TypedDict, total=False):
@@ -45,6 +47,19 @@ class HttpEngine(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
+
+    @asynccontextmanager
+    async def _within(self, timeout_s: float | None) -> AsyncIterator[None]:
+        """One deadline over several calls; None for each call's own.
+
+        Raises:
+            TransientFault: it passed.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                yield
+        except TimeoutError as late:
+            raise Unanswered(f"{self.url} did not answer all within {timeout_s:g} s") from late
 
     async def close(self) -> None:
         """Close all connections."""

@@ -155,9 +155,11 @@ class TensorrtEngine(HttpEngine):
         if salt is None:
             body["prompt"] = tokens if isinstance(tokens, str) else list(tokens)
             return warmed(await self._http.ask(Completion, "POST", COMPLETIONS, body, timeout_s))
-        ids = await self.tokenize(model, Text(tokens), timeout_s=timeout_s) if isinstance(tokens, str) else tokens
-        body |= {"messages": [], "prompt_token_ids": list(ids)}
-        return warmed(await self._http.ask(Completion, "POST", CHAT, body, timeout_s))
+        async with self._within(timeout_s):
+            if isinstance(tokens, str):
+                tokens = await self.tokenize(model, Text(tokens), timeout_s=timeout_s)
+            body |= {"messages": [], "prompt_token_ids": list(tokens)}
+            return warmed(await self._http.ask(Completion, "POST", CHAT, body, timeout_s))
 
     async def generate(
         self,
@@ -224,9 +226,10 @@ class TensorrtEngine(HttpEngine):
         model = (await self.capabilities()).models[0]
         lora = self._adapters.claim(name, path)
         try:
-            if not await self._heeded(model, lora, timeout_s):
-                raise RefusedCommand(f"{self.url} runs without LoRA: it answers with the base model")
-            await self._say(model, HELLO, lora, timeout_s)
+            async with self._within(timeout_s):
+                if not await self._heeded(model, lora, timeout_s):
+                    raise RefusedCommand(f"{self.url} runs without LoRA: it answers with the base model")
+                await self._say(model, HELLO, lora, timeout_s)
         except RefusedCommand as refusal:
             self._adapters.refused(name)
             raise RefusedCommand(f"adapter {name}: {refusal}") from refusal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -226,6 +227,24 @@ async def test_a_load_that_is_refused_leaves_its_number_free() -> None:
     assert refused.value.reason == "engine_refused"
     del replica.answers[COMPLETIONS]
     await port.load_adapter("german@1", "/a")
+
+
+async def test_a_first_load_with_its_trial_keeps_to_one_deadline() -> None:
+    replica = Replica()
+
+    async def slow(request: httpx.Request) -> httpx.Response:
+        if request.url.path == COMPLETIONS and b"Hello" not in request.content:
+            await asyncio.sleep(0.15)
+        return replica(request)
+
+    port = TensorrtEngine("http://replica", transport=httpx.MockTransport(slow))
+    await port.capabilities()
+    begun = asyncio.get_running_loop().time()
+    with pytest.raises(TransientFault, match=r"within 0\.2 s"):
+        await port.load_adapter("german@1", "/a", timeout_s=0.2)
+    assert asyncio.get_running_loop().time() - begun >= 0.2
+    assert await port.adapters() == ()
+    await port.load_adapter("german@1", "/a", timeout_s=60)
 
 
 async def test_a_malformed_body_is_refused_without_its_words() -> None:
