@@ -310,8 +310,8 @@ class Engine(Protocol):
 
         Raises:
             RefusedCommand: with reason `adapter_missing` where nothing lies at the path and the engine tells this from
-                other causes (SGLang and TensorRT-LLM do not), else because of its rank, its shape, or for want of a slot.
-                A load that is given up may have come to its end at the engine.
+                other causes (SGLang and TensorRT-LLM do not), else because of its rank, its shape, or for want of a
+                slot. A load that is given up may have come to its end at the engine.
         """
         ...
 
