@@ -1,4 +1,5 @@
-"""The admin port: /healthz (worth keeping?), /readyz (takes commands?), /metrics (Prometheus)."""
+"""The admin port: /healthz (worth keeping?), /readyz (takes commands?), /metrics (Prometheus), and whether a replica's
+cache is warm (/replicas/NAME/cache-warm)."""
 
 from __future__ import annotations
 
@@ -43,6 +44,12 @@ async def admin(executor: Executor, metrics: PrometheusMetrics, host: str, port:
         why = executor.unready()
         return JSONResponse({"unready": why, "held_back": executor.held_back()}, 503 if why else 200)
 
+    async def cache_warm(request: Request) -> Response:
+        verdict = await executor.cache_warm.verdict(request.path_params["name"])
+        if verdict is None:
+            return JSONResponse({"warm": None, "why": "no replica of this name is known here"}, 404)
+        return JSONResponse({"warm": verdict.warm, "why": verdict.why}, 200 if verdict.warm else 503)
+
     async def exposition(_request: Request) -> Response:
         return Response(metrics.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -53,7 +60,12 @@ async def admin(executor: Executor, metrics: PrometheusMetrics, host: str, port:
         def capture_signals(self) -> Iterator[None]:
             yield
 
-    routes = [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", exposition)]
+    routes = [
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Route("/metrics", exposition),
+        Route("/replicas/{name:path}/cache-warm", cache_warm),
+    ]
     config = uvicorn.Config(Starlette(routes=routes), log_config=None, access_log=False, lifespan="off")
     listener = _listener(host, port)
     server = Server(config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import ItemsView
 from typing import Generic, TypeVar
 
 from schemas.warmup_outcome import Status
@@ -36,6 +37,10 @@ class Recent(Generic[K, V]):
     def pop(self, key: K) -> V | None:
         """Takes an entry out."""
         return self._entries.pop(key, None)
+
+    def items(self) -> ItemsView[K, V]:
+        """All entries, the oldest first."""
+        return self._entries.items()
 
     def __contains__(self, key: object) -> bool:
         return key in self._entries

@@ -11,6 +11,7 @@ from typing import Any
 from connectors.metrics import SILENT, MetricSink
 from executor.arrivals import Arrivals
 from executor.brake_words import BrakeWords
+from executor.cache_warm import CacheWarm
 from executor.department import Department
 from executor.failpoints import reached
 from executor.policy_feed import PolicyFeed
@@ -64,6 +65,15 @@ class Executor:
             tree.executor.telemetry_ms,
         )
         self._departments = [Department(pool, self._shared, self._remember) for pool in tree.pools]
+        self.cache_warm = CacheWarm(
+            self._shared.roster,
+            self._shared.engines,
+            self._shared.published,
+            lambda scope: self._shared.book.plan(scope).prefix_resident_ms,
+            tree.executor,
+            tree.time_scale,
+            ports.now_ms,
+        )
         self._arrivals = Arrivals(self._shared, {each.name: each for each in self._departments}, self._speaker)
         self._arriving: list[asyncio.Task[None]] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -111,6 +121,7 @@ class Executor:
         self._spawn(self._speaker.leases.run())
         self._spawn(self._shared.keeper.run())
         self._spawn(self._words.run())
+        self._spawn(self.cache_warm.run())
         self._spawn(self._shared.proofs.run())
         for department in self._departments:
             self._spawn(department.settler.run())
@@ -218,12 +229,14 @@ class Executor:
             self._shared.published.add(message.outcome_id, message.status)
             self._speaker.hear(message)
             self._shared.braking.heard(message)
+            self.cache_warm.heard(message)
             for department in self._departments:
                 if department.name == message.pool:
                     department.hear_end(message.command_id, message.replica)
 
     def _hear_command(self, command: WarmupCommand) -> None:
         self._remember(command)
+        self.cache_warm.asked(command)
         if not isinstance(command.target, Cancel) or command.shadow or self.tree.executor.shadow:
             return
         for command_id in command.target.command_ids:

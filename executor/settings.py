@@ -154,7 +154,7 @@ class ExecutorSettings(Section):
     admin_host: str = Field(
         default="127.0.0.1",
         min_length=1,
-        description="Address of the admin port: /healthz, /readyz, /metrics, /replicas.",
+        description="Address of /healthz, /readyz, /metrics and /replicas.",
     )
     admin_port: int = Field(
         default=9410, ge=0, le=65_535, description="Port of the same; 0 takes a free one and logs which."
