@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -68,6 +69,32 @@ async def test_a_salted_prefix_is_another_tenants_miss(world, request, monkeypat
         world.send(sent)
         endings.append((await world.outcome(sent)).status)
     assert endings == ["applied", "resident", "applied"]
+
+
+class ServingGptOss(TensorrtEngine):
+    """As an engine whose chat route takes a salt and drops it."""
+
+    async def _accepted(self, *args: Any) -> dict[str, Any]:
+        fields = await super()._accepted(*args)
+        return {name: value for name, value in fields.items() if name != "cache_salt"}
+
+
+async def test_a_model_whose_route_drops_salts_gets_nothing_salted(world, running, request, monkeypatch) -> None:
+    monkeypatch.setenv("ACME_SALT", "salt-of-acme")
+    engine = ServingGptOss(running.url)
+    world.engines = {"r0": engine}
+    await world.start(salts={"acme": {"main": SecretRef(env="ACME_SALT")}})
+    plain = world.prefix(unique(request))
+    salted = Prefix(model="tiny", segments=plain.segments, render=Render(template_sha="t", salt_ref="main"))
+    endings = []
+    for target in (salted, plain):
+        sent = world.warm(target)
+        world.send(sent)
+        outcome = await world.outcome(sent)
+        endings.append((outcome.status, outcome.reason))
+    assert endings == [("rejected", "salt_mismatch"), ("applied", "done")]
+    await world.stop()
+    await engine.close()
 
 
 async def test_an_adapter_comes_with_its_requests_and_is_never_pinned(world, tensorrt, tmp_path: Path) -> None:
