@@ -51,7 +51,7 @@ WATCHED = frozenset(f"tenant-{number:02d}" for number in range(5, 50, 10))
 """Tenants whose sessions and managed prompts are looked at."""
 REWARD_EVERY = 100
 """Requests."""
-PAUSE_S = 2.0
+PAUSE_S = 5.0
 """Between two looks at the job's metrics: a page of them costs a core some 20 ms, and nothing else is looked at: what
 watches the job works on the same two cores."""
 DEADLINE_S = 900.0
