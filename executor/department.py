@@ -22,6 +22,7 @@ from executor.apply.patience import Patience
 from executor.charges import Charges
 from executor.commits import Place
 from executor.entrance import Entrance
+from executor.expected import Expected
 from executor.intake import Intake
 from executor.needs import Needs, unmet
 from executor.orders import Order, Work
@@ -87,6 +88,8 @@ class Department:
             self.settler,
             self.intake.tracker,
             lambda replica: self.workers.wind_up(replica),
+            Expected(round(1000 * settings.discovery.await_s)),
+            lambda replica: shared.roster.may_come(replica, name),
             remember,
         )
         self.workers = Workers(self._worker_tools(line), places, self._replicas())

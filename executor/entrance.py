@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 
 from connectors.kafka.base import Record
 from executor.admission import Circumstances, Go, Nothing, Seen, admit, braked, held_by_freeze
 from executor.commits import CommitTracker, Place
+from executor.expected import Expected
 from executor.failpoints import reached
 from executor.orders import Work
 from executor.outcomes import Ending
@@ -34,6 +36,8 @@ from schemas.canonical import outcome_id
 log = logging.getLogger(__name__)
 
 PAUSE_AFTER_FAULT_S = 0.25
+EXPECTED_LOOK_S = 0.25
+"""How often it is seen whether replicas have come that works are kept for."""
 CONTENT_SPARE_MS = 60_000
 """Content that a queued command needs is made to live so much longer than the command."""
 
@@ -45,6 +49,7 @@ class Entrance:
         name: of the pool.
         replicas: names of the pool's replicas that take warm-ups now; of a Redis pool, its own name.
         absent: told of a replica that is none of these, and for which a work waits that was begun there.
+        expected: what is kept for replicas that may come; may_come: whether one may that is none of these.
         heard: told of each command that is this pool's.
     """
 
@@ -57,6 +62,8 @@ class Entrance:
         settler: Settler,
         tracker: CommitTracker,
         absent: Callable[[str], None],
+        expected: Expected,
+        may_come: Callable[[str], bool],
         heard: Callable[[WarmupCommand], None] = lambda _: None,
     ) -> None:
         self._name = name
@@ -66,6 +73,8 @@ class Entrance:
         self._settler = settler
         self._tracker = tracker
         self._absent = absent
+        self._expected = expected
+        self._may_come = may_come
         self._heard = heard
         self._inbox: asyncio.Queue[list[tuple[Record, Place]]] = asyncio.Queue()
 
@@ -76,11 +85,36 @@ class Entrance:
     async def run(self) -> None:
         """Admits until cancelled. What was read and not admitted by then comes again."""
         while True:
-            batch = await self._inbox.get()
-            for record, place in batch:
+            for record, place in await self._batch():
                 if self._tracker.held(place):
                     await self._taken(record, place)
-            self._tools.metrics.level("stoker_executor_waiting_works", self._pool.waiting, pool=self._name)
+            for work in self._expected.release(self._replicas(), self._tools.now_ms()):
+                await self._again(work)
+            waiting = self._pool.waiting + len(self._expected)
+            self._tools.metrics.level("stoker_executor_waiting_works", waiting, pool=self._name)
+
+    async def _batch(self) -> list[tuple[Record, Place]]:
+        """What was read; nothing now and then, while works are kept for replicas that may come."""
+        if not len(self._expected):
+            return await self._inbox.get()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(EXPECTED_LOOK_S):
+                return await self._inbox.get()
+        return []
+
+    async def _again(self, work: Work) -> None:
+        """Admits a work that was kept. What breaks on it ends it, since nothing else may wait for a cure.
+
+        Raises:
+            StokerError: see `_taken`.
+        """
+        try:
+            await self._admit(work)
+        except StokerError:
+            raise
+        except Exception as error:
+            log.exception("%s on %s cannot be admitted", work.command.command_id, work.replica)
+            self._pool.end(work, Ending("failed", OutcomeReason.UNSUPPORTED, error=type(error).__name__))
 
     async def _taken(self, record: Record, place: Place) -> None:
         """Takes a record; what breaks on it becomes a dead letter, since the next ones must not wait for a cure.
@@ -173,9 +207,15 @@ class Entrance:
                 tools.metrics.count("stoker_executor_duplicates_total", pool=self._name)
                 self._settler.already(work)
             case Ending():
-                self._settler.settle(work, verdict, tools.now_ms())
+                if not self._kept(work, verdict):
+                    self._settler.settle(work, verdict, tools.now_ms())
             case Go():
                 await self._let_wait(work, verdict.begun_before)
+
+    def _kept(self, work: Work, ending: Ending) -> bool:
+        """Whether a work is kept instead of ended, because its replica may be heard of in a moment."""
+        missing = ending.reason is OutcomeReason.NO_REPLICA and self._may_come(work.replica)
+        return missing and self._expected.keep(work, self._tools.now_ms())
 
     async def _seen(self, work: Work) -> Seen:
         command_id, tools = work.command.command_id, self._tools

@@ -70,6 +70,11 @@ class Roster:
         member = self._members.get(name)
         return member is not None and not member.draining
 
+    def may_come(self, name: str, pool: str) -> bool:
+        """Whether a source of this pool may tell of a replica that nobody has told of yet. A command that was meant for
+        any replica, where there was none, names its pool."""
+        return name not in self._members and name != pool and any(source.pool == pool for source in self._sources)
+
     def awaited(self, pool: str) -> bool:
         """Whether a source of this pool has not said anything yet."""
         return any(

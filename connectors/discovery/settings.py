@@ -82,6 +82,12 @@ class DiscoverySettings(Section):
         le=86_400,
         description="How long what is known stays known while DNS or Kubernetes does not answer, in s (1 to 86,400).",
     )
+    await_s: float = Field(
+        default=10.0,
+        ge=0,
+        le=60,
+        description="How long a command is kept that names a replica which no source has told of yet, in s (0 to 60).",
+    )
     dns: tuple[DnsSettings, ...] = Field(default=(), description="Pools whose replicas are the addresses of a name.")
     kubernetes: tuple[KubernetesSettings, ...] = Field(
         default=(), description="Pools whose replicas are the pods behind a service."

@@ -13,9 +13,9 @@ from connectors.discovery.fake import FakeDiscovery
 from connectors.engines.fake import FakeEngine
 from connectors.metrics import PrometheusMetrics
 from connectors.redis import fake
-from executor.ports import ReplicaSource
+from executor.ports import ReplicaSource, wall_clock_ms
 from executor.service import Executor
-from schemas import Replicas, ReplicaSample, WarmupCommand, decode, topics
+from schemas import Cancel, Replicas, ReplicaSample, WarmupCommand, decode, topics
 
 LONG = " ".join(f"word{i}" for i in range(40))
 DNS = DnsSettings(host="vllm.internal", port=8000, pool="gpu")
@@ -33,7 +33,8 @@ class Cluster:
         self.at: dict[str, FakeEngine] = {}
 
     async def start(self, **settings: Any) -> Executor:
-        values = {"discovery": DiscoverySettings(dns=(DNS,)), "concurrency": 1, **settings}
+        # What is not heard of after `await_s` is turned away.
+        values = {"discovery": DiscoverySettings(dns=(DNS,), await_s=0.2), "concurrency": 1, **settings}
         # The world starts what has its settings; a second one beside it, with metrics, is what is tested.
         seed = await self.world.start(**values)
         await seed.drain()
@@ -222,6 +223,79 @@ async def test_without_a_replica_a_command_for_any_is_turned_away(world) -> None
     cluster.come("a")
     await world.until(lambda: cluster.known() == 1)
     assert (await world.outcome(cluster.warm("any again", replicas=Replicas(max=2)))).replica == "a"
+
+
+PATIENT = {"discovery": DiscoverySettings(dns=(DNS,), await_s=60)}
+
+
+async def test_a_command_for_a_replica_that_is_not_heard_of_yet_waits_for_it_and_holds_nobody_back(world) -> None:
+    cluster = Cluster(world)
+    cluster.come("a")
+    executor = await cluster.start(**PATIENT)
+    early = cluster.warm("early", replicas=Replicas(names=("a", "b")))
+    assert (await world.outcome(cluster.warm("meanwhile"))).status == "applied"
+    assert (await world.outcome(early, "a")).status == "applied"
+    assert (len(executor._departments[0].entrance._expected), len(world.outcomes())) == (1, 2)
+    assert sum(world.committed("stoker-executor-gpu").values()) < 2
+    engine = cluster.come("b")
+    assert (await world.outcome(early, "b")).status == "applied"
+    assert len(engine.requests) == 1
+    await world.until(lambda: sum(world.committed("stoker-executor-gpu").values()) == 2)
+    await world.until(lambda: len(executor._departments[0].pool.orders) == 0)
+
+
+async def test_what_waits_for_a_replica_to_be_heard_of_can_be_cancelled_and_expires(world) -> None:
+    cluster = Cluster(world)
+    cluster.come("a")
+    executor = await cluster.start(**PATIENT)
+    brief = cluster.warm("brief", "b", expires_at_ms=wall_clock_ms() + 500)
+    late = cluster.warm("late", "b")
+    frozen = cluster.warm("frozen", "b", scope="globex")
+    assert (await world.outcome(brief)).reason == "expired_on_arrival"
+    world.send(world.command(Cancel(command_ids=(late.command_id,)), "cancel:x", pool="gpu", action="cancel"))
+    world.policy("freeze", 1, scope="globex", frozen=True)
+    await world.until(lambda: [o for o in world.outcomes() if o.action == "cancel"])
+    await world.until(lambda: executor._shared.book.frozen("globex"))
+    engine = cluster.come("b")
+    assert (await world.outcome(late)).reason == "cancelled"
+    assert (await world.outcome(frozen)).reason == "frozen"
+    assert engine.requests == []
+
+
+async def test_what_waits_for_a_replica_to_be_heard_of_goes_to_another_executor_when_this_one_ends(world) -> None:
+    cluster = Cluster(world)
+    cluster.come("a")
+    first = await cluster.start(**PATIENT)
+    command = cluster.warm("early", "b")
+    await world.until(lambda: len(first._departments[0].entrance._expected))
+    await first.drain()
+    assert world.outcomes() == []
+    engine = cluster.come("b")
+    await cluster.start(**PATIENT)
+    assert (await world.outcome(command)).status == "applied"
+    assert len(engine.requests) == 1
+
+
+async def test_what_breaks_on_a_command_that_waited_ends_that_one_alone(world) -> None:
+    cluster = Cluster(world)
+    cluster.come("a")
+    executor = await cluster.start(**PATIENT)
+    command = cluster.warm("early", "b")
+    entrance = executor._departments[0].entrance
+    await world.until(lambda: len(entrance._expected))
+    admitted = entrance._admit
+
+    async def broken(work: Any) -> None:
+        if work.replica == "b":
+            raise ValueError("a mistake of ours")
+        await admitted(work)
+
+    entrance._admit = broken  # type: ignore[method-assign]
+    cluster.come("b")
+    assert ((o := await world.outcome(command)).status, o.error) == ("failed", "ValueError")
+    assert (await world.outcome(cluster.warm("after"))).status == "applied"
+    await world.until(lambda: len(executor._departments[0].pool.orders) == 0)
+    assert executor.broken() == []
 
 
 async def test_who_comes_and_goes_for_hours_leaves_nothing_behind(world) -> None:

@@ -52,6 +52,14 @@ def test_what_drains_is_there_and_takes_nothing() -> None:
     assert roster.takes("a")
 
 
+def test_who_may_still_come_is_nobody_that_is_known_and_nobody_without_a_source() -> None:
+    roster = Roster([LISTED], [SOURCE])
+    roster.heard(0, (at("a", draining=True),))
+    assert [roster.may_come(name, "gpu") for name in ("b", "a", "r0", "gpu")] == [True, False, False, False]
+    assert not roster.may_come("b", "other")
+    assert not Roster([LISTED]).may_come("b", "gpu")
+
+
 @pytest.mark.parametrize("other", [at("a", "http://y"), at("a", zone="elsewhere")])
 def test_the_same_name_somewhere_else_has_moved(other: Endpoint) -> None:
     roster = Roster([], [SOURCE])
