@@ -228,7 +228,8 @@ class Engine(Protocol):
         leave for it. There is no undo: no engine has a call to remove one prefix.
 
         Args:
-            adapter: name of a loaded adapter; None for the base model.
+            adapter: name of a loaded adapter; None for the base model. Look at `adapters` first: of one that is not
+                loaded a request is refused, but vLLM with a resolver plugin loads it.
             priority: 0-999, higher first, as in a WarmupCommand; translated to the engine's sense. Advice only: an
                 engine without priority scheduling ignores it.
         """

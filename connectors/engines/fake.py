@@ -57,6 +57,7 @@ class FakeEngine:
         adapter_slots: adapters on its GPU at once; the least recently used leaves. None for no end of them.
         runtime_adapters: whether adapters can be loaded by a call.
         pins: whether it can pin an adapter.
+        resolves: whether a request loads the adapter that it names, as vLLM does with a resolver plugin.
         delay_s: time each request takes.
         answer: what it generates, whatever it is asked.
         faults: errors that the next calls raise, first in first out.
@@ -70,6 +71,7 @@ class FakeEngine:
     adapter_slots: int | None = None
     runtime_adapters: bool = True
     pins: bool = True
+    resolves: bool = False
     delay_s: float = 0.0
     answer: str = "An answer."
     faults: deque[StokerError] = field(default_factory=deque)
@@ -333,6 +335,8 @@ class FakeEngine:
         timeout_s: float | None,
     ) -> FakeRequest:
         self._fail_if_told()
+        if adapter is not None and self.resolves and adapter not in self._adapters:
+            await self.load_adapter(adapter, f"/resolved/{adapter}")
         self._known(adapter or model)
         if not 0 < len(ids) <= self.max_prompt_tokens:
             raise RefusedCommand(f"a prompt has 1 to {self.max_prompt_tokens} tokens, this one {len(ids)}")

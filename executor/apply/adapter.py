@@ -125,6 +125,17 @@ async def _unload(target: Adapter, engine: Engine, timeout_s: float) -> Ending:
     return Ending("applied", OutcomeReason.DONE)
 
 
+async def lacking(engine: Engine, adapter: str | None) -> Ending | None:
+    """How a prompt ends whose adapter a replica does not list; None where it may be sent.
+
+    Asked right before the prompt: vLLM with a resolver plugin loads an adapter with the first request that names it,
+    and would so come by what was held out, or refused by a check or a breaker. Without an adapter nothing is asked.
+    """
+    if adapter is None or await _listed(engine, adapter) is not None:
+        return None
+    return Ending("skipped", OutcomeReason.NEEDED_MISSING, error=f"adapter {adapter} is not loaded there")
+
+
 async def _idle(engine: Engine, name: str, within_s: float) -> bool:
     """Whether no request uses the adapter, now or within some seconds."""
     loop = asyncio.get_running_loop()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from connectors.engines.base import Engine, Generated, Messages
 from connectors.redis.base import AsyncBlobs
+from executor.apply.adapter import lacking
 from executor.apply.content import Unusable, prompt_of
 from executor.apply.response import ResponseApplier
 from executor.apply.salts import SaltStore
@@ -71,6 +72,9 @@ class GeneratedApplier:
         ready = await self.responses.ready(command, target)
         if ready is not None:
             return ready
+        lacks = await lacking(engine, prompt.adapter)
+        if lacks is not None:
+            return lacks
         made = await engine.generate(
             prompt.model,
             rendered.messages,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from connectors.engines.base import Engine, Messages, Prompt, Salt, Tokens, Warmed
 from connectors.redis.base import AsyncBlobs
+from executor.apply.adapter import lacking
 from executor.apply.content import Unusable, prompt_of
 from executor.apply.salts import SaltStore
 from executor.outcomes import Ending
@@ -51,6 +52,9 @@ class PrefixApplier:
             prompt = await prompt_of(self.blobs, command.scope, target)
         except Unusable as unusable:
             return unusable.ending
+        lacks = await lacking(engine, target.adapter)
+        if lacks is not None:
+            return lacks
         warmed = await _warm(engine, command, target, prompt, salt, timeout_s)
         if warmed.created_tokens is None and warmed.cached_tokens is not None:
             return await _by_second_look(engine, command, target, prompt, salt, warmed, block, timeout_s)

@@ -41,6 +41,8 @@ class SimulatorConfig:
             loaded at once), and the largest rank.
         adapter_load_ms: time to load an adapter from its path.
         lora_modules: adapters present from the start, name and path.
+        lora_cache: folder of adapters by name, each loaded by the first request that names it (vLLM with
+            `lora_filesystem_resolver`, VLLM_LORA_RESOLVER_CACHE_DIR); empty for none.
         memory_bytes: GPU memory; None for just enough room for all that follows, each piece rounded up as the buddy
             pool does.
         weight_bytes, kv_bytes_per_token, adapter_bytes: what is laid out in it.
@@ -75,6 +77,7 @@ class SimulatorConfig:
     max_lora_rank: int = 16
     adapter_load_ms: float = 0.0
     lora_modules: tuple[tuple[str, str], ...] = ()
+    lora_cache: str = ""
     memory_bytes: int | None = None
     weight_bytes: int = 1024 * MIB
     kv_bytes_per_token: int = 16_384

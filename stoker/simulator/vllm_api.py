@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -85,7 +86,22 @@ class VllmApi:
         """POST /v1/chat/completions."""
         return await self._generate(request, await decoded(request, ChatBody))
 
+    async def _resolve(self, model: str | None) -> None:
+        """Loads an unknown adapter that lies in the cache under its name, as vLLM's resolver plugins do."""
+        engine, cache = self.engine, self.engine.config.lora_cache
+        if not (cache and model) or model == engine.config.model or model in engine.adapters.names:
+            return
+        path = Path(cache) / model
+        if not path.is_dir():
+            return
+        try:
+            await engine.load_adapter(model, str(path))
+        except AdapterFault as fault:
+            told = f"LoRA adapter '{model}' was found but could not be loaded."
+            raise errors.bad_request(told, "model", model) from fault
+
     async def _generate(self, request: Request, body: CompletionBody | ChatBody) -> Response:
+        await self._resolve(body.model)
         generating = Generating(self.engine, body, request.headers.get("x-request-id"))
         if body.stream:
             chunks = generating.stream()

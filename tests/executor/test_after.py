@@ -137,3 +137,20 @@ async def test_a_cancel_and_a_freeze_reach_what_is_held_back(world) -> None:
     world.policy("freeze", 1, frozen=True)
     assert (await world.outcome(frozen)).reason is OutcomeReason.FROZEN
     engine.may_load.set()
+
+
+async def test_what_was_held_out_is_not_loaded_by_the_next_attempt_of_its_prefix(world) -> None:
+    """That attempt names nothing in `after`, since the load has ended, and the engine would load it by request."""
+    world.engines["r0"] = engine = FakeEngine(resolves=True)
+    await world.start()
+    adapter = load(world, arm="hold")
+    named, unnamed = prefix(world, adapter.command_id), prefix(world, text="later")
+    world.send(adapter, named)
+    assert (await world.outcome(adapter)).status == "held_out"
+    world.send(unnamed, other := world.warm(world.prefix("x " * 40)))
+    for each in (named, unnamed):
+        found = await world.outcome(each)
+        assert (found.status, found.reason) == ("skipped", OutcomeReason.NEEDED_MISSING)
+        assert found.error == f"adapter {NAME} is not loaded there"
+    assert (await world.outcome(other)).status == "applied"
+    assert await engine.adapters() == ()

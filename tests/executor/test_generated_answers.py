@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from connectors.engines.fake import FakeEngine
 from connectors.redis.semantic import CacheName
 from connectors.settings import SecretRef
 from executor.apply.generated import GREEDY, GeneratedApplier
@@ -32,9 +33,8 @@ def asked(world: Any, query: str = QUERY, prompt: Prefix | None = None, vector: 
         fingerprint=FINGERPRINT,
         query_sha256=query_sha256(QUERY),
         prompt=prompt or world.prefix(SYSTEM, query),
-        model="tiny",
         until_ms=wall_clock_ms() + 600_000,
-        **{"reward": 0.9, **fields},
+        **{"model": "tiny", "reward": 0.9, **fields},
     )
     key = response_key(target.cache, target.query_sha256)
     return world.command(target, key, pool=POOL, replicas=Replicas(names=("r0",)))
@@ -131,3 +131,14 @@ async def test_an_answer_that_was_revoked_meanwhile_stays_out(world) -> None:
 
 def test_greedy_is_named_as_a_gateway_would_name_it() -> None:
     assert h128("temperature=0") == GREEDY
+
+
+async def test_an_answer_under_an_adapter_does_not_load_it(world) -> None:
+    world.engines["r0"] = engine = FakeEngine(resolves=True)
+    await world.start()
+    prompt = world.prefix(SYSTEM, QUERY, adapter="german@7")
+    outcome = await ended(world, asked(world, prompt=prompt, model="german@7"))
+    assert (outcome.status, outcome.reason) == ("skipped", "needed_missing")
+    await engine.load_adapter("german@7", "/adapters/german")
+    outcome = await ended(world, asked(world, prompt=prompt, model="german@7"))
+    assert (outcome.status, outcome.reason) == ("applied", "done")
