@@ -123,6 +123,20 @@ class HotPrefixes:
         if hot is not None:
             self._columns[scope].free_ms[hot.place] = UNKNOWN_MS
 
+    def changed_adapters(self) -> list[str]:
+        """Replicas have other adapters than before: of no prefix under one holds what was noted.
+
+        Returns:
+            scopes that have such prefixes.
+        """
+        scopes = [scope for scope, roots in self._roots.items() if any(root.adapter for root in roots)]
+        for scope in scopes:
+            columns = self._columns[scope]
+            for place, root in enumerate(columns.roots):
+                if root.adapter:
+                    columns.free_ms[place] = UNKNOWN_MS
+        return scopes
+
     def changed_all(self) -> None:
         """What is remembered means something else than before: of no target holds what was noted."""
         for target in self._memory:

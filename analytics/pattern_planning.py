@@ -17,6 +17,7 @@ from analytics.plan_config import PlanConfig
 from analytics.policy import PolicyBook
 from analytics.pools import envelope_key
 from analytics.prefix_nodes import HASH_BYTES
+from analytics.prefix_places import places
 from analytics.prefix_planning import PrefixPlanner
 from analytics.recent_scopes import RecentScopes
 from analytics.records import Section
@@ -136,7 +137,7 @@ class PatternPlanner:
         tokens = sum(found.tokens)
         if not policy.pattern(scope).enabled or not plan.prefixes or policy.frozen(scope):
             return None
-        fitting = ready.fitting(tokens)
+        fitting = places(ready, tokens, scope, found.root.adapter, self._memory, at_ms)
         if not fitting.names:
             return None
         key = prefix_key(found.hashes[-HASH_BYTES:].hex())

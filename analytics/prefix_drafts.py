@@ -10,7 +10,8 @@ from analytics.hot_prefixes import HotPrefixes
 from analytics.memory import TargetMemory
 from analytics.plan_config import PlanConfig
 from analytics.policy import PolicyBook
-from analytics.prefix_look import Ended, now_of, prefill_per_s, prior_of, stay_of
+from analytics.prefix_look import Ended, Hot, now_of, prefill_per_s, prior_of, stay_of
+from analytics.prefix_places import places
 from analytics.replicas import Ready
 from analytics.stay_time import StayTime
 from analytics.targets import NO_BUCKET
@@ -56,7 +57,7 @@ class PrefixDrafts:
         """A draft for a hot prefix that one replica has just lost; None where it is not hot, over, or too soon."""
         plan = policy.plan(scope)
         hot = self._hot.get(scope, key)
-        if hot is None or replica not in ready.fitting(hot.tokens).names:
+        if hot is None or replica not in self._places(scope, hot, at_ms, ready).names:
             return None
         if ended and hot.candidate.last_ms < ended(scope, hot.root, at_ms):
             return None
@@ -79,6 +80,9 @@ class PrefixDrafts:
         offer = Offer(0, 0.0, scope, key, (replica,), attempt)
         return self._draft(offer, at_ms, ready, TRIGGER_LOST, policy)
 
+    def _places(self, scope: str, hot: Hot, at_ms: int, ready: Ready) -> Ready:
+        return places(ready, hot.tokens, scope, hot.root.adapter, self._memory, at_ms)
+
     def _draft(self, offer: Offer, at_ms: int, ready: Ready, trigger: str, policy: PolicyBook) -> Draft:
         scope, plan = offer.scope, policy.plan(offer.scope)
         hot = self._hot.get(scope, offer.key)
@@ -86,7 +90,7 @@ class PrefixDrafts:
         candidate, tokens = hot.candidate, hot.tokens
         replicas, missing = len(ready.names), len(offer.missing)
         lost = trigger == TRIGGER_LOST
-        held = ready.fitting(tokens).but(offer.missing)
+        held = self._places(scope, hot, at_ms, ready).but(offer.missing)
         copies = plan.copies - len(held)
         names = offer.missing if lost else spread(offer.missing, copies, offer.key, ready.zone_of, held)
         stay_ms = stay_of(plan, self._config, self._stay.ms)

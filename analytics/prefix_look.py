@@ -15,6 +15,7 @@ from analytics.envelopes import Candidate, Root
 from analytics.memory import TargetMemory
 from analytics.plan_config import PlanConfig
 from analytics.policy import BudgetPolicy, PlanPolicy
+from analytics.prefix_places import places
 from analytics.prefix_renewal import Held, Renewal, renewal_of, used_ms
 from analytics.replicas import Ready
 from analytics.targets import Target
@@ -173,13 +174,14 @@ def look_at(
     """Looks at one hot prefix, and notes when it may be commanded as far as that is remembered.
 
     Each copy earns its marginal worth: a request meets one replica, so a copy saves what the replica's share of the
-    requests would miss there. A replica of which it fills no block cannot hold it, and is met by requests all the same.
+    requests would miss there. A replica where it may not be warmed does not hold it, and requests meet it all the same.
 
     Returns:
         the offer, unless the prefix is live, resident or not worth it; and when a later look may find something else.
     """
     key, tokens = columns.keys[place], float(columns.tokens[place])
-    target, ready = memory.get(scope, key), pool.ready.fitting(tokens)
+    target = memory.get(scope, key)
+    ready = places(pool.ready, tokens, scope, columns.roots[place].adapter, memory, pool.at_ms)
     missing, attempt, lapse_ms = ready.names, 1, NEVER_MS
     columns.free_ms[place] = FREE_MS
     if not missing:

@@ -68,6 +68,7 @@ class PrefixPlanner:
         self._announced_version = 0
         self._seen: tuple[object, ...] = ()
         self._noted: tuple[object, ...] = ()
+        self._listed: tuple[object, ...] = ()
         self._announced: frozenset[str] = frozenset()
         memory.watch(self._touched)
 
@@ -252,6 +253,10 @@ class PrefixPlanner:
         if self._noted != noted:
             self._noted = noted
             self._hot.changed_all()
+        if self._listed != ready.adapters:
+            self._listed = ready.adapters
+            for scope in self._hot.changed_adapters():
+                self._wake_ms.pop(scope, None)
         seen = (*noted, self._hot.version, self._announced_version)
         if self._seen != seen:
             self._seen = seen

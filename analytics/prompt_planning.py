@@ -15,6 +15,7 @@ from analytics.memory import TargetMemory
 from analytics.plan_config import PlanConfig
 from analytics.policy import PolicyBook
 from analytics.prefix_nodes import HASH_BYTES
+from analytics.prefix_places import places
 from analytics.prefix_planning import PrefixPlanner, Solvent
 from analytics.prompt_pool import DAY_MS, PromptPool, prompt_sample
 from analytics.prompt_usage import PromptUse, prompt_id
@@ -215,13 +216,15 @@ class PromptPlanner:
     ) -> Draft | None:
         config, plan, lead = self._config, policy.plan(scope), self._lead[scope, prompt]
         key, tokens = prefix_key(lead.hashes[-HASH_BYTES:].hex()), sum(lead.tokens)
-        fitting = ready.fitting(tokens)
+        fitting = places(ready, tokens, scope, lead.root.adapter, self._memory, at_ms)
         target, missing, attempt = self._memory.get(scope, key), fitting.names, 1
         if target is not None:
             missing = target.missing(fitting, at_ms + config.scaled(plan.lead_ms))
-            if target.live(at_ms) or target.bucket >= now or not missing:
+            if target.live(at_ms) or target.bucket >= now:
                 return None
             attempt = target.next_attempt(now, at_ms)
+        if not missing:
+            return None
         names = spread(missing, plan.copies, key, ready.zone_of, fitting.but(missing))
         replicas = len(ready.names)
         unit = self._prefixes.family_of(scope, lead.root, lead.hashes)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from msgspec import structs
@@ -51,6 +51,8 @@ class Ready:
         blocks: tokens of a block of each.
         sleeping: those that would be ready if somebody woke them; sorted.
         zones: of each, empty where it does not tell.
+        adapters: name and version of those that each lists; None where it does not tell. Not compared: most of what
+            depends on replicas does not depend on this.
     """
 
     names: tuple[str, ...]
@@ -58,6 +60,7 @@ class Ready:
     blocks: tuple[int, ...]
     sleeping: tuple[str, ...] = ()
     zones: tuple[str, ...] = ()
+    adapters: tuple[tuple[tuple[str, str], ...] | None, ...] = field(default=(), compare=False)
 
     @cached_property
     def zone_of(self) -> Mapping[str, str]:
@@ -81,11 +84,24 @@ class Ready:
         """Those of which so many tokens fill a block."""
         if tokens >= self._largest_block:
             return self
-        places = [place for place, block in enumerate(self.blocks) if tokens >= block]
-        names = tuple([self.names[place] for place in places])
-        marks = tuple([self.marks[place] for place in places])
-        blocks = tuple([self.blocks[place] for place in places])
-        return Ready(names, marks, blocks, zones=tuple([self.zones[place] for place in places if self.zones]))
+        return self._at([place for place, block in enumerate(self.blocks) if tokens >= block])
+
+    def listing(self, adapter: tuple[str, str], loading: Container[str]) -> Ready:
+        """Those that list an adapter, do not tell which they have, or are loading it."""
+        told = zip(self.names, self.adapters, strict=False)
+        lacking = {
+            name for name, listed in told if listed is not None and adapter not in listed and name not in loading
+        }
+        return self._at([place for place, name in enumerate(self.names) if name not in lacking]) if lacking else self
+
+    def _at(self, places: Sequence[int]) -> Ready:
+        return Ready(
+            tuple([self.names[place] for place in places]),
+            tuple([self.marks[place] for place in places]),
+            tuple([self.blocks[place] for place in places]),
+            zones=tuple([self.zones[place] for place in places if self.zones]),
+            adapters=tuple([self.adapters[place] for place in places if self.adapters]),
+        )
 
     def mark_of(self, replica: str) -> int:
         """The mark of a ready replica's incarnation; 0 where it is not ready."""
@@ -149,6 +165,7 @@ class Fleet:
             tuple(record.block_tokens for record in found),
             tuple(record.replica for record in fresh if record.state == "sleeping"),
             tuple(record.zone for record in found),
+            tuple(record.adapters if record.tells else None for record in found),
         )
 
     def stay_ms(self, names: Iterable[str], at_ms: int) -> float | None:
