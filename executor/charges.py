@@ -41,6 +41,11 @@ class Charges:
         self._quota.give_back(work.command.scope, work.charged_tokens - spent)
         work.charged_tokens = 0
 
+    def give_all_back(self, work: Work) -> None:
+        """Gives back what a work was charged that this executor did not send: it is dropped, or somebody else's."""
+        self._quota.give_back(work.command.scope, work.charged_tokens)
+        work.charged_tokens = 0
+
 
 def _computed(command: WarmupCommand) -> Prefix | None:
     """The prompt that an engine computes for a command; None where none has a length that quota counts."""

@@ -178,6 +178,7 @@ class Department:
             cancelled=shared.cancelled.__contains__,
             unmet=self._unmet,
             used=self._charges.give_back,
+            unused=self._charges.give_all_back,
             began=shared.braking.began,
             ended=shared.braking.ended,
             metrics=shared.metrics,

@@ -114,6 +114,7 @@ class Entrance:
             raise
         except Exception as error:
             log.exception("%s on %s cannot be admitted", work.command.command_id, work.replica)
+            self._tools.charges.give_all_back(work)
             self._pool.end(work, Ending("failed", OutcomeReason.UNSUPPORTED, error=type(error).__name__))
 
     async def _taken(self, record: Record, place: Place) -> None:
@@ -139,7 +140,7 @@ class Entrance:
             return
         for work in order.works:
             if work.stage == "new":
-                self._tools.charges.give_back(work, Ending("failed", OutcomeReason.UNSUPPORTED))
+                self._tools.charges.give_all_back(work)
                 work.stage = "settled"
         self._pool.settled(order)
 

@@ -111,7 +111,7 @@ class Pool:
         """Whether its partitions have gone elsewhere while Redis was asked; then it is dropped."""
         if any(self._tracker.held(place) for place in work.order.places):
             return False
-        work.stage = "dropped"
+        self._drop(work)
         self._close_if_done(work.order)
         return True
 
@@ -123,7 +123,7 @@ class Pool:
                 continue
             for work in order.works:
                 if work.stage == "waiting" and self._line.remove(work):
-                    work.stage = "dropped"
+                    self._drop(work)
             self._close_if_done(order)
 
     def finished(self, order: Order) -> None:
@@ -138,6 +138,10 @@ class Pool:
             self.finished(order)
         else:
             self._close_if_done(order)
+
+    def _drop(self, work: Work) -> None:
+        self._tools.charges.give_all_back(work)
+        work.stage = "dropped"
 
     def _stop(self, work: Work, cause: StopCause) -> bool:
         if work.stage == "running":

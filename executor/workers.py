@@ -45,7 +45,8 @@ class WorkerTools:
         cancelled: whether a command was taken back.
         unmet: how a work ends that lacks what it needs (`after`), if it does.
         began, ended: told of each work that is in hand, and of its end.
-        used: told what a work was charged and how it ended, so that what was not spent is given back.
+        used: told how a work ended, so that what it was charged and did not spend is given back.
+        unused: told of one that somebody else has settled, so that all of it is.
     """
 
     line: WaitingLine
@@ -62,6 +63,7 @@ class WorkerTools:
     cancelled: Callable[[str], bool]
     unmet: Callable[[Work], Ending | None]
     used: Callable[[Work, Ending], None]
+    unused: Callable[[Work], None]
     began: Callable[[Work], None]
     ended: Callable[[Work, Ending | None], None]
     metrics: MetricSink = SILENT
@@ -194,6 +196,8 @@ class Workers:
             self._running.discard(work)
             self._tools.ended(work, ending)
         if ending is None:
+            if work.stage == "settled":
+                self._tools.unused(work)
             return
         apply_ms = (time.monotonic() - taken) * 1000
         self._tools.used(work, ending)
