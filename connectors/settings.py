@@ -114,7 +114,10 @@ class KafkaSettings(Section):
     ssl_keyfile: Path | None = Field(
         default=None, description="PEM file with the client key (PKCS#8, which Flink's Java client requires)."
     )
-    ssl_key_password: SecretRef | None = Field(default=None, description="Reference to the password of ssl_keyfile.")
+    ssl_key_password: SecretRef | None = Field(
+        default=None,
+        description="Reference to the password of ssl_keyfile, which Java 17 reads only if encrypted by PBES1.",
+    )
     ssl_check_hostname: bool = Field(
         default=True, description="Whether the broker's certificate must name the host we asked for."
     )

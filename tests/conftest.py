@@ -40,6 +40,12 @@ def _started(make: Callable[[], Service]) -> Service:
 
 
 @pytest.fixture(scope="session")
+def started() -> Callable[[Callable[[], Service]], Service]:
+    """For fixtures elsewhere that start a service of their own: skips, or fails in CI, where it cannot be started."""
+    return _started
+
+
+@pytest.fixture(scope="session")
 def stack_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StateFolder]:
     """The folder of this session's services; whatever they started is ended at the end."""
     state = StateFolder.at(tmp_path_factory.mktemp("stack"))

@@ -29,7 +29,7 @@ class KafkaAdmin:
 
     def __init__(self, settings: KafkaSettings, *, connect_timeout_ms: int = 10_000) -> None:
         self._settings = settings
-        with connecting(settings.bootstrap):
+        with connecting(settings):
             self._client = KafkaAdminClient(
                 **client_options(settings), client_id="stoker-admin", bootstrap_timeout_ms=connect_timeout_ms
             )

@@ -93,7 +93,7 @@ class KafkaRecordConsumer:
     ) -> None:
         self._metrics = metrics
         self._group = group
-        self._bootstrap = settings.bootstrap
+        self._settings = settings
         self._options: dict[str, Any] = {
             **client_options(settings),
             "client_id": client_id,
@@ -113,7 +113,7 @@ class KafkaRecordConsumer:
 
     def _connect(self, group: str | None) -> Any:
         options = self._options if group is None else {**self._options, **self._session}
-        with connecting(self._bootstrap):
+        with connecting(self._settings):
             return KafkaConsumer(group_id=group, **options)
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener | None = None) -> None:

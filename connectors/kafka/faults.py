@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kafka import errors
 
+from connectors.kafka.handshake import checked_context, why_refused
+from connectors.settings import KafkaSettings
 from schemas.errors import BrokenConfiguration, RefusedCommand, StackFault, StokerError, TransientFault
 
 BROKER_REFUSED = "broker_refused"
@@ -31,6 +34,12 @@ _MISCONFIGURED = (
     errors.InvalidReplicationFactorError,
     errors.InvalidConfigurationError,
 )
+_REFUSED_RIGHTS = ("ClusterAuthorizationFailedError", "TopicAuthorizationFailedError")
+"""Names in the text of the plain KafkaError by which kafka-python ends an idempotent producer that has no rights."""
+_SEARCHER, _SEARCH = "kafka.net.manager", "_do_bootstrap"
+"""Where kafka-python looks for its first broker: logger and function."""
+REFUSAL_S = 2.0
+"""How long a broker may take to refuse our certificate."""
 _REBALANCED = (errors.CommitFailedError, errors.IllegalGenerationError, errors.UnknownMemberIdError)
 
 
@@ -44,7 +53,7 @@ def sorted_fault(fault: Exception, doing: str) -> StokerError:
     text = f"Kafka, {doing}: {type(fault).__name__}: {fault}"
     if isinstance(fault, _REFUSED):
         return RefusedCommand(text, BROKER_REFUSED)
-    if isinstance(fault, _MISCONFIGURED):
+    if isinstance(fault, _MISCONFIGURED) or _without_rights(fault):
         return BrokenConfiguration(f"{text}; check the [kafka] section: login, rights, TLS files")
     if isinstance(fault, errors.UnknownTopicOrPartitionError):
         return StackFault(f"{text}; the topic does not exist: create the topics (`stoker stack up`)")
@@ -53,18 +62,62 @@ def sorted_fault(fault: Exception, doing: str) -> StokerError:
     return TransientFault(text)
 
 
+def _without_rights(fault: Exception) -> bool:
+    return type(fault) is errors.KafkaError and any(name in str(fault) for name in _REFUSED_RIGHTS)
+
+
+class _Refusals(logging.Handler):
+    """Ends a client's search for its first broker when a broker refuses the login.
+
+    kafka-python would log in again and again until its time is over, raise a timeout, and tell the reason to its log
+    alone. The log line is written in the search itself, so what is raised here ends that and comes out of the client.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Raises what the line tells, if no repetition will change it."""
+        if record.funcName == _SEARCH and isinstance(record.args, tuple):
+            for told in record.args:
+                if isinstance(told, _MISCONFIGURED):
+                    raise told
+
+
 @contextmanager
-def connecting(bootstrap: str) -> Iterator[None]:
-    """Sort what a client raises while it looks for its first broker: nobody there is a StackFault."""
+def _ended_by_refusals() -> Iterator[None]:
+    log, handler = logging.getLogger(_SEARCHER), _Refusals(logging.WARNING)
+    log.addHandler(handler)
     try:
         yield
+    finally:
+        log.removeHandler(handler)
+
+
+@contextmanager
+def connecting(settings: KafkaSettings) -> Iterator[None]:
+    """Sort what a client raises while it looks for its first broker: nobody there is a StackFault.
+
+    Raises:
+        BrokenConfiguration: the TLS files cannot be used, or brokers are there and TLS or the login fails with all.
+    """
+    bootstrap = settings.bootstrap
+    if settings.uses_tls:
+        checked_context(settings)
+        _demand_tls(settings)  # now, for kafka-python would try it again and again until its time is over
+    try:
+        with _ended_by_refusals():
+            yield
     except (errors.KafkaTimeoutError, errors.KafkaConnectionError) as fault:
+        _demand_tls(settings, refusal_s=REFUSAL_S)
         raise StackFault(
             f"Kafka does not answer at {bootstrap} ({type(fault).__name__}); "
             "start it (`stoker stack up`) or correct the [kafka] section: address, security_protocol, login, TLS files"
         ) from fault
     except errors.KafkaError as fault:
         raise sorted_fault(fault, f"connecting to {bootstrap}") from fault
+
+
+def _demand_tls(settings: KafkaSettings, refusal_s: float = 0.0) -> None:
+    if (why := why_refused(settings, refusal_s=refusal_s)) is not None:
+        raise BrokenConfiguration(f"Kafka: {why}")
 
 
 @contextmanager

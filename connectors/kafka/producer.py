@@ -79,7 +79,7 @@ class KafkaRecordProducer:
         self._now_ms = now_ms
         self._lock = threading.Lock()
         self._failure: StokerError | None = None
-        with connecting(settings.bootstrap):
+        with connecting(settings):
             self._client = KafkaProducer(
                 **client_options(settings),
                 client_id=client_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,18 @@ from typing import Any
 from connectors.settings import KafkaSettings
 from schemas.errors import BrokenConfiguration
 
+FLINK_CLIENT = "org.apache.flink.kafka.shaded.org.apache.kafka"
+"""Package of the Java client inside Flink's connector (flink-sql-connector-kafka), which renames all its classes.
+
+Java looks login modules up by name, so that it finds none under the client's own name `org.apache.kafka`.
+"""
 _LOGIN_MODULES = {
-    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
-    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
-    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "PLAIN": "common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "common.security.scram.ScramLoginModule",
 }
+
+_CLIENT_LOG = logging.getLogger("kafka")
 
 
 def client_options(settings: KafkaSettings, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -25,6 +33,9 @@ def client_options(settings: KafkaSettings, environ: Mapping[str, str] | None = 
     Raises:
         BrokenConfiguration: a secret is missing.
     """
+    # kafka-python's debug lines show its whole configuration and every byte that it sends, passwords among them.
+    if _CLIENT_LOG.getEffectiveLevel() < logging.INFO:
+        _CLIENT_LOG.setLevel(logging.INFO)
     options: dict[str, Any] = {
         "bootstrap_servers": settings.bootstrap.split(","),
         "security_protocol": settings.security_protocol,
@@ -101,7 +112,7 @@ def flink_properties(
         password = settings.sasl_password.reveal(environ)
         properties["sasl.mechanism"] = settings.sasl_mechanism
         properties["sasl.jaas.config"] = (
-            f"{_LOGIN_MODULES[settings.sasl_mechanism]} required "
+            f"{FLINK_CLIENT}.{_LOGIN_MODULES[settings.sasl_mechanism]} required "
             f"username={_quoted(settings.sasl_username)} password={_quoted(password)};"
         )
     return properties

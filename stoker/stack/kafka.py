@@ -6,7 +6,8 @@ Formats its folder on first use; after a crash it recovers from the same folder.
 from __future__ import annotations
 
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from schemas.errors import StackFault
@@ -31,12 +32,15 @@ class KafkaConfig:
         controller_port: for the broker's own controller.
         heap_mb: Java heap; 360 MB resident at 512.
         partitions: default of a topic that is made without saying how many.
+        properties: further server properties by their names in Kafka; they replace those of this module. The listener
+            PLAINTEXT on `port` has to stay: it is how the stack sees that the broker is ready.
     """
 
     port: int = 9092
     controller_port: int = 9093
     heap_mb: int = 512
     partitions: int = 4
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 class Kafka:
@@ -102,33 +106,32 @@ class Kafka:
 
     def _properties(self) -> str:
         client, controller = self.config.port, self.config.controller_port
-        return "\n".join(
-            [
-                "process.roles=broker,controller",
-                "node.id=1",
-                f"controller.quorum.voters=1@{ports.LOOPBACK}:{controller}",
-                f"listeners=PLAINTEXT://{ports.LOOPBACK}:{client},CONTROLLER://{ports.LOOPBACK}:{controller}",
-                f"advertised.listeners=PLAINTEXT://{ports.LOOPBACK}:{client}",
-                "controller.listener.names=CONTROLLER",
-                "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-                f"log.dirs={self._data / 'logs'}",
-                f"num.partitions={self.config.partitions}",
-                "offsets.topic.replication.factor=1",
-                f"offsets.topic.num.partitions={self.config.partitions}",
-                "transaction.state.log.replication.factor=1",
-                "transaction.state.log.min.isr=1",
-                f"transaction.state.log.num.partitions={self.config.partitions}",
-                "share.coordinator.state.topic.replication.factor=1",
-                "share.coordinator.state.topic.min.isr=1",
-                "share.coordinator.state.topic.num.partitions=1",
-                "group.initial.rebalance.delay.ms=0",
-                # A killed broker may register again only when its old session is over: 9 s by default.
-                "broker.session.timeout.ms=5000",
-                "broker.heartbeat.interval.ms=1000",
-                "auto.create.topics.enable=false",
-                "message.max.bytes=2097152",
-                "num.network.threads=2",
-                "num.io.threads=4",
-                "",
-            ]
-        )
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@{ports.LOOPBACK}:{controller}",
+            "listeners": f"PLAINTEXT://{ports.LOOPBACK}:{client},CONTROLLER://{ports.LOOPBACK}:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{ports.LOOPBACK}:{client}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self._data / "logs"),
+            "num.partitions": str(self.config.partitions),
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": str(self.config.partitions),
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": str(self.config.partitions),
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "share.coordinator.state.topic.num.partitions": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            # A killed broker may register again only when its old session is over: 9 s by default.
+            "broker.session.timeout.ms": "5000",
+            "broker.heartbeat.interval.ms": "1000",
+            "auto.create.topics.enable": "false",
+            "message.max.bytes": "2097152",
+            "num.network.threads": "2",
+            "num.io.threads": "4",
+            **self.config.properties,
+        }
+        return "".join(f"{name}={value}\n" for name, value in properties.items())

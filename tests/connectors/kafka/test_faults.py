@@ -22,6 +22,10 @@ from schemas.errors import BrokenConfiguration, RefusedCommand, StackFault, Stok
         (errors.InvalidTimestampError(), RefusedCommand),
         (errors.TopicAuthorizationFailedError(), BrokenConfiguration),
         (errors.SaslAuthenticationFailedError(), BrokenConfiguration),
+        (
+            errors.KafkaError("Unexpected error in InitProducerIdResponse: ClusterAuthorizationFailedError"),
+            BrokenConfiguration,
+        ),
         (errors.UnknownTopicOrPartitionError(), StackFault),
         (errors.CommitFailedError(), TransientFault),
         (errors.RebalanceInProgressError(), TransientFault),

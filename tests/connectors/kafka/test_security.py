@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,8 @@ def test_login() -> None:
     properties = flink_properties(LOGIN, {"PW": "p"})
     assert properties["sasl.mechanism"] == "SCRAM-SHA-512"
     assert properties["sasl.jaas.config"] == (
-        'org.apache.kafka.common.security.scram.ScramLoginModule required username="stoker" password="p";'
+        "org.apache.flink.kafka.shaded.org.apache.kafka.common.security.scram.ScramLoginModule"
+        ' required username="stoker" password="p";'
     )
     assert "ssl.endpoint.identification.algorithm" not in properties
 
@@ -90,3 +92,9 @@ def test_kafka_python_knows_every_option() -> None:
     for options in (client_options(PLAIN), client_options(TLS, {"KEY": "k"}), client_options(LOGIN, {"PW": "p"})):
         for client in (KafkaConsumer, KafkaProducer, KafkaAdminClient):
             assert options.keys() <= client.DEFAULT_CONFIG.keys()
+
+
+def test_debug_lines_of_the_client_which_show_passwords_are_off(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    client_options(PLAIN)
+    assert not logging.getLogger("kafka.protocol.parser").isEnabledFor(logging.DEBUG)
