@@ -189,6 +189,11 @@ class RedisSettings(Section):
     tls_cafile: Path | None = Field(
         default=None, description="PEM file of trusted authorities for rediss://; the system's own when left out."
     )
+    tls_certfile: Path | None = Field(default=None, description="PEM file with the client certificate and its chain.")
+    tls_keyfile: Path | None = Field(default=None, description="PEM file with the client key, not encrypted.")
+    tls_check_hostname: bool = Field(
+        default=True, description="Whether the server's certificate must name the host of url."
+    )
     timeout_ms: int = Field(
         default=2_000, ge=50, le=60_000, description="Limit of one connect or one answer, in ms (50 to 60,000)."
     )
@@ -203,11 +208,19 @@ class RedisSettings(Section):
             raise ValueError("url must begin with redis://, rediss:// or unix://")
         if parts.username or parts.password:
             raise ValueError("url must not hold a login; use username and password (by reference)")
-        if self.tls_cafile is not None and parts.scheme != "rediss":
-            raise ValueError("tls_cafile has no effect without rediss://")
+        files = (self.tls_cafile, self.tls_certfile, self.tls_keyfile)
+        if not self.uses_tls and any(part is not None for part in files):
+            raise ValueError("tls_* settings have no effect without rediss://")
+        if (self.tls_certfile is None) != (self.tls_keyfile is None):
+            raise ValueError("tls_certfile and tls_keyfile belong together")
         if self.username is not None and self.password is None:
             raise ValueError("username needs a password")
         return self
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether the connection is encrypted."""
+        return urlsplit(self.url).scheme == "rediss"
 
     @property
     def pool_key(self) -> str:

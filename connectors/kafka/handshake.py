@@ -5,14 +5,13 @@ kafka-python repeats a failed handshake until its time is over, and tells the re
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from connectors.settings import KafkaSettings
-from schemas.errors import BrokenConfiguration
+from connectors.tls import client_context
 
 DEFAULT_PORT = 9092
 PATIENCE_S = 5.0
@@ -30,28 +29,15 @@ def checked_context(settings: KafkaSettings, environ: Mapping[str, str] | None =
     Raises:
         BrokenConfiguration: a file is missing or does not hold what it should, or the key's password is wrong.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = settings.ssl_check_hostname
-    if settings.ssl_cafile is None:
-        context.load_default_certs()
-    else:
-        with _reading("ssl_cafile", settings.ssl_cafile):
-            context.load_verify_locations(settings.ssl_cafile)
-    if settings.ssl_certfile is not None:
-        # An encrypted key without a password would be asked for at the terminal.
-        password = "" if settings.ssl_key_password is None else settings.ssl_key_password.reveal(environ)
-        with _reading("ssl_certfile, ssl_keyfile, ssl_key_password", settings.ssl_certfile):
-            context.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile, password)
-    return context
-
-
-@contextlib.contextmanager
-def _reading(keys: str, path: object) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as fault:
-        told = fault.strerror if isinstance(fault, OSError) and not isinstance(fault, ssl.SSLError) else str(fault)
-        raise BrokenConfiguration(f"[kafka] {keys}: {path} cannot be used ({told or type(fault).__name__})") from None
+    password = settings.ssl_key_password
+    return client_context(
+        "kafka.ssl_",
+        cafile=settings.ssl_cafile,
+        certfile=settings.ssl_certfile,
+        keyfile=settings.ssl_keyfile,
+        password=None if password is None else password.reveal(environ),
+        check_hostname=settings.ssl_check_hostname,
+    )
 
 
 def why_refused(

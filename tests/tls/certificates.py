@@ -20,11 +20,16 @@ class Pair:
 
     Attributes:
         both: the two in one file, as Kafka's broker wants its key store.
+        open_key: the key without a password.
     """
 
     certificate: Path
     key: Path
     both: Path
+
+    @property
+    def open_key(self) -> Path:
+        return self.key.with_suffix(".open")
 
 
 class Authority:
@@ -49,7 +54,7 @@ class Authority:
     def client(self, name: str) -> Pair:
         """A client, whose key is encrypted with KEY_PASSWORD, in the way that Java 17 reads (docs/deployment.md)."""
         pair = self._signed(name, f"/CN={name}", "-addext", "extendedKeyUsage=clientAuth")
-        open_key = pair.key.rename(pair.key.with_suffix(".open"))
+        open_key = pair.key.rename(pair.open_key)
         command = ["openssl", "pkcs8", "-topk8", "-v1", "PBE-SHA1-3DES", "-passout", f"pass:{KEY_PASSWORD}"]
         subprocess.run([*command, "-in", open_key, "-out", pair.key], check=True, capture_output=True)
         return pair

@@ -106,7 +106,7 @@ def _connect(client: str, settings: KafkaSettings, patience_ms: int) -> Any:
         ("plain broker", "producer", "instead of speaking TLS|does not speak TLS"),
         ("no certificate", "consumer", "refuses us in the handshake .*kafka.ssl_certfile"),
         ("certificate of a stranger", "admin", "refuses us in the handshake .*kafka.ssl_certfile"),
-        ("key password", "admin", "ssl_key_password: .* cannot be used"),
+        ("key password", "admin", "ssl_keyfile or the key's password: .* cannot be used"),
         ("no such file", "admin", "ssl_cafile: .*nowhere.pem cannot be used .No such file"),
     ],
 )

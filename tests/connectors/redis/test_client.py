@@ -22,6 +22,7 @@ def test_options_hold_login_and_authorities() -> None:
     )
     options = client_options(settings, {"PW": "p"})
     assert (options["username"], options["password"], options["ssl_ca_certs"]) == ("u", "p", "ca.pem")
+    assert options["ssl_check_hostname"] is True
     assert options["socket_timeout"] == 2.0
     with pytest.raises(BrokenConfiguration, match="PW"):
         client_options(settings, {})
