@@ -37,6 +37,7 @@ MetricName = Literal[
     "stoker_executor_probes_total",
     "stoker_executor_probe_seconds",
     "stoker_executor_salts_state_count",
+    "stoker_executor_tier_fetches_total",
     "stoker_executor_breaker_state_count",
     "stoker_executor_breaker_share_ratio",
     "stoker_executor_breaker_trips_total",
@@ -136,6 +137,13 @@ METRICS: Mapping[MetricName, Metric] = MappingProxyType(
             "1 in the column of what trying salts on a replica found; no salted prompt is warmed where that is crosses,"
             " lost or refused.",
             ("replica", "state"),
+        ),
+        "stoker_executor_tier_fetches_total": Metric(
+            "counter",
+            "fetches",
+            "Prefixes asked of the KV tier below a replica: whole ones leave the engine alone; all others (missing,"
+            " too_short, refused, unanswered) are warmed there as ever.",
+            ("replica", "result"),
         ),
         "stoker_executor_breaker_state_count": Metric(
             "gauge",

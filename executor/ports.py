@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from connectors.discovery import Discovery, FoundReplicas
 from connectors.engines.base import Engine, EngineKind
 from connectors.kafka.base import Consumer, Producer
-from connectors.metrics import MetricSink
+from connectors.metrics import SILENT, MetricSink
 from connectors.redis.base import AsyncBlobs, AsyncVectors, Brakes, EmbeddingCache, Leases, Ledger, Values
 from connectors.redis.semantic import SemanticCache
 from connectors.values import Loader
@@ -107,7 +107,7 @@ async def real_ports(tree: ExecutorTree, metrics: MetricSink) -> AsyncIterator[P
     redis = async_client(tree.redis)
 
     def engine_of(engine: EngineSettings) -> Engine:
-        return _engine(engine, settings.request_timeout_ms)
+        return _engine(engine, settings.request_timeout_ms, metrics)
 
     sources = _sources(settings, metrics)
     engines = {engine.name: engine_of(engine) for engine in settings.engines}
@@ -169,12 +169,24 @@ def _sources(settings: ExecutorSettings, metrics: MetricSink) -> tuple[ReplicaSo
     return (*named, *clustered)
 
 
-def _engine(settings: EngineSettings, timeout_ms: int) -> Engine:
+def _engine(settings: EngineSettings, timeout_ms: int, metrics: MetricSink = SILENT) -> Engine:
     from connectors.engines.sglang import SglangEngine
     from connectors.engines.tensorrt import TensorrtEngine
     from connectors.engines.vllm import VllmEngine
+    from connectors.engines.vllm_tiered import TieredVllmEngine
+    from connectors.tiers import LmcacheNode
 
     headers = {} if settings.api_key is None else {"Authorization": f"Bearer {settings.api_key.reveal()}"}
+    if settings.lmcache is not None:
+        return TieredVllmEngine(
+            settings.url,
+            tier=LmcacheNode(settings.lmcache.url, world_size=settings.lmcache.world_size),
+            tier_model=settings.lmcache.model,
+            replica=settings.name,
+            metrics=metrics,
+            timeout_s=timeout_ms / 1000,
+            headers=headers,
+        )
     kinds: dict[EngineKind, Callable[..., Engine]] = {
         "vllm": VllmEngine,
         "sglang": SglangEngine,

@@ -11,6 +11,7 @@ from analytics.pools import is_redis
 from connectors.discovery.settings import DiscoverySettings, FoundReplicas
 from connectors.engines.base import EngineKind
 from connectors.settings import EncoderSettings, KafkaSettings, RedisSettings, SecretRef, Section, TimeScale
+from connectors.tiers.settings import LmcacheSettings
 from connectors.values.settings import HttpLoaderSettings, LoaderSettings, SqlLoaderSettings
 
 LONGEST_NAME = 128
@@ -41,6 +42,17 @@ class EngineSettings(Section):
     events: bool = Field(
         default=True, description="Whether its KV events are followed, where it has them; else residency is not told."
     )
+    lmcache: LmcacheSettings | None = Field(
+        default=None,
+        description="The node of LMCache below a vLLM replica: prefixes that it has whole are fetched into host memory"
+        " and not sent to the engine.",
+    )
+
+    @model_validator(mode="after")
+    def _tier_fits(self) -> Self:
+        if self.lmcache is not None and self.kind != "vllm":
+            raise ValueError(f"lmcache: only for kind 'vllm', and this replica is {self.kind!r}")
+        return self
 
 
 class ExecutorSettings(Section):

@@ -31,6 +31,9 @@ from connectors.engines.residency import BlockView
 from connectors.engines.sglang import SglangEngine
 from connectors.engines.tensorrt import TensorrtEngine
 from connectors.engines.vllm import VllmEngine
+from connectors.engines.vllm_tiered import TieredVllmEngine
+from connectors.tiers import LmcacheNode
+from connectors.tiers.fake import FakeNode
 from schemas.errors import RefusedCommand, TransientFault
 from stoker.simulator.process import RunningSimulator, simulator
 
@@ -119,7 +122,14 @@ def adapter_paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 REAL = {"vllm": URL, "sglang": SGLANG_URL, "tensorrt": TENSORRT_URL}
-KINDS = ["fake", "simulator", "sglang-simulator", "tensorrt-simulator", *(kind for kind, url in REAL.items() if url)]
+KINDS = [
+    "fake",
+    "simulator",
+    "tiered-simulator",
+    "sglang-simulator",
+    "tensorrt-simulator",
+    *(kind for kind, url in REAL.items() if url),
+]
 
 
 @pytest_asyncio.fixture(params=KINDS)
@@ -133,6 +143,11 @@ async def target(request: pytest.FixtureRequest, adapter_paths: list[str]) -> As
     elif kind == "simulator":
         url = request.getfixturevalue("running_simulator").url
         engine = VllmEngine(url)
+    elif kind == "tiered-simulator":  # with an LMCache that has none of it
+        url = request.getfixturevalue("running_simulator").url
+        node = FakeNode()
+        node.register("/models/tiny")
+        engine = TieredVllmEngine(url, tier=LmcacheNode("http://node", transport=node))
     elif kind == "sglang-simulator":
         url = request.getfixturevalue("running_sglang_simulator").url
         engine = SglangEngine(url)
