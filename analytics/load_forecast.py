@@ -84,6 +84,8 @@ class Forecast:
 class LoadForecast:
     """The load of one replica, or of any other series of arrivals.
 
+    All times are those of one clock that is not set back: while it catches up, nothing that comes counts.
+
     Args:
         config: how it is forecast; a snapshot belongs to one of the same horizons.
     """

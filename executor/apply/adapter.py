@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from connectors.engines.base import Engine, LoadedAdapter
 from executor.apply.adapter_files import CONFIG_FILE, AdapterFiles, AdapterLibrary, NoAdapter
+from executor.apply.patience import before_sending
 from executor.outcomes import Ending
 from schemas import Adapter, OutcomeReason, WarmupCommand
 from schemas.canonical import adapter_name
@@ -32,10 +33,11 @@ class AdapterApplier:
         """
         target = command.target
         assert isinstance(target, Adapter)
-        # Asked before anything else: a sleeping engine lets every request wait, the probe of capabilities too.
-        if await engine.is_sleeping():
-            return Ending("skipped", OutcomeReason.ENGINE_SLEEPING)
-        able = await engine.capabilities()
+        with before_sending():
+            # Asked before anything else: a sleeping engine lets every request wait, the probe of capabilities too.
+            if await engine.is_sleeping():
+                return Ending("skipped", OutcomeReason.ENGINE_SLEEPING)
+            able = await engine.capabilities()
         if not able.runtime_adapters:
             told = "this engine loads no adapters by a call: switched off by its operator, or unsafe in its version"
             return _unsupported(told)
@@ -51,7 +53,8 @@ class AdapterApplier:
 
     async def _load(self, command: WarmupCommand, target: Adapter, engine: Engine, timeout_s: float) -> Ending:
         name = adapter_name(target.name, target.version)
-        listed = await _listed(engine, name)
+        with before_sending():
+            listed = await _listed(engine, name)
         source = target.source or (None if listed is None else listed.path)
         if source is None:
             return _failed(OutcomeReason.ADAPTER_MISSING, "the command names no source and the engine does not have it")

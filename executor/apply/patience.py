@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from executor.apply.content import StoreFault
@@ -16,6 +17,19 @@ log = logging.getLogger(__name__)
 LONGEST_PAUSE_MS = 5_000
 SHORTEST_CALL_MS = 20
 """With less time than this left before expiry, no call is begun."""
+
+
+class NotSent(TransientFault):
+    """The engine did not answer before anything was sent to it that makes a target resident."""
+
+
+@contextmanager
+def before_sending() -> Iterator[None]:
+    """What fails in here left no work behind: what a later call finds resident is somebody else's doing."""
+    try:
+        yield
+    except TransientFault as fault:
+        raise NotSent(str(fault)) from fault
 
 
 @dataclass(frozen=True)
@@ -53,7 +67,7 @@ class Patience:
                 return first_try(ending) if asked else ending
             except RefusedCommand as refusal:
                 return Ending("failed", OutcomeReason(refusal.reason), error=str(refusal))
-            except StoreFault as error:
+            except (StoreFault, NotSent) as error:
                 fault = error
             except (TransientFault, TimeoutError) as error:
                 fault, asked = error, True

@@ -8,6 +8,7 @@ from connectors.engines.base import Engine, Messages, Prompt, Salt, Tokens, Warm
 from connectors.redis.base import AsyncBlobs
 from executor.apply.adapter import lacking
 from executor.apply.content import Unusable, prompt_of
+from executor.apply.patience import before_sending
 from executor.apply.salts import SaltStore
 from executor.outcomes import Ending
 from schemas import OutcomeReason, Prefix, WarmupCommand
@@ -34,10 +35,11 @@ class PrefixApplier:
         """
         target = command.target
         assert isinstance(target, Prefix)
-        # Before capabilities, whose probe waits as long as the engine sleeps.
-        if await engine.is_sleeping():
-            return Ending("skipped", OutcomeReason.ENGINE_SLEEPING)
-        able = await engine.capabilities()
+        with before_sending():
+            # Before capabilities, whose probe waits as long as the engine sleeps.
+            if await engine.is_sleeping():
+                return Ending("skipped", OutcomeReason.ENGINE_SLEEPING)
+            able = await engine.capabilities()
         block = able.block_tokens or 1
         if 0 < target.tokens < block:
             return Ending("skipped", OutcomeReason.BELOW_BLOCK, error=f"{target.tokens} tokens, a block has {block}")
@@ -52,7 +54,8 @@ class PrefixApplier:
             prompt = await prompt_of(self.blobs, command.scope, target)
         except Unusable as unusable:
             return unusable.ending
-        lacks = await lacking(engine, target.adapter)
+        with before_sending():
+            lacks = await lacking(engine, target.adapter)
         if lacks is not None:
             return lacks
         warmed = await _warm(engine, command, target, prompt, salt, timeout_s)

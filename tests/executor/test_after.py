@@ -154,3 +154,23 @@ async def test_what_was_held_out_is_not_loaded_by_the_next_attempt_of_its_prefix
         assert found.error == f"adapter {NAME} is not loaded there"
     assert (await world.outcome(other)).status == "applied"
     assert await engine.adapters() == ()
+
+
+async def test_a_rebalance_while_one_waits_loses_and_doubles_nothing(world) -> None:
+    """The load runs on where it began, its prefixes come to another executor, and wait for it there."""
+    world.engines["r0"] = engine = SlowLoad()
+    await world.start()
+    adapter = load(world)
+    held = [prefix(world, adapter.command_id, text=f"word{number}x") for number in range(12)]
+    world.send(adapter, *held)
+    (first,) = world.executors
+    await world.until(lambda: len(first._departments[0]._line) == len(held))
+    second = await world.start()
+    await world.until(lambda: len(second._departments[0]._line) > 0)
+    await world.until(lambda: sum(len(each._departments[0]._line) for each in world.executors) == len(held))
+    assert ends(world) == {}
+    engine.may_load.set()
+    for command in held:
+        assert (await world.outcome(command)).status == "applied"
+    await world.until(lambda: sum(world.committed(GROUP).values()) == len(held) + 1)
+    assert [len(each) for each in ends(world).values()] == [1] * (len(held) + 1)

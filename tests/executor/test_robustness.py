@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from schemas import (
     RefusedCommand,
     Replicas,
     StackFault,
+    TransientFault,
     decode,
     encode,
     topics,
@@ -131,3 +133,23 @@ async def test_a_dead_part_ends_the_process_with_a_sentence(world) -> None:
     with pytest.raises(StackFault, match=r"cannot go on.*Settler.*WRONGPASS") as caught:
         await asyncio.wait_for(running, 30)
     assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize(("method", "ends"), [("is_sleeping", "resident"), ("_account", "applied")])
+async def test_a_fault_before_the_prompt_was_sent_claims_no_warm_up(world, monkeypatch, method: str, ends: str) -> None:
+    """What is resident at the next call was so before; after a fault of the prompt itself it may be that one's work."""
+    await world.start()
+    engine, target = world.engines["r0"], world.prefix(LONG)
+    world.send(first := world.warm(target))
+    assert (await world.outcome(first)).status == "applied"
+    answers, faults = getattr(engine, method), [TransientFault("no answer")]
+
+    def once(*args: Any) -> Any:
+        if faults:
+            raise faults.pop()
+        return answers(*args)
+
+    monkeypatch.setattr(engine, method, once)
+    world.send(again := world.warm(target))
+    assert (await world.outcome(again)).status == ends
+    assert faults == []
