@@ -4,9 +4,10 @@ cache is warm (/replicas/NAME/cache-warm)."""
 from __future__ import annotations
 
 import contextlib
+import hmac
 import logging
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
@@ -21,10 +22,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_CHALLENGE = {"WWW-Authenticate": "Bearer"}
+
 
 @asynccontextmanager
-async def admin(executor: Executor, metrics: PrometheusMetrics, host: str, port: int) -> AsyncIterator[int]:
+async def admin(
+    executor: Executor, metrics: PrometheusMetrics, host: str, port: int, token: str | None = None
+) -> AsyncIterator[int]:
     """Serves until the block is left; gives the port, which is a free one where 0 was asked for.
+
+    Args:
+        token: what /metrics and /replicas ask for; None lets everybody ask. Probes of /healthz and /readyz need none.
 
     Raises:
         StackFault: the port is taken.
@@ -43,6 +51,15 @@ async def admin(executor: Executor, metrics: PrometheusMetrics, host: str, port:
     async def readyz(_request: Request) -> Response:
         why = executor.unready()
         return JSONResponse({"unready": why, "held_back": executor.held_back()}, 503 if why else 200)
+
+    def admitted(answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        async def asked(request: Request) -> Response:
+            shown = request.headers.get("Authorization", "").encode()
+            if token is not None and not hmac.compare_digest(shown, f"Bearer {token}".encode()):
+                return Response("a bearer token is asked for: executor.admin_token", 401, _CHALLENGE)
+            return await answer(request)
+
+        return asked
 
     async def cache_warm(request: Request) -> Response:
         verdict = await executor.cache_warm.verdict(request.path_params["name"])
@@ -63,8 +80,8 @@ async def admin(executor: Executor, metrics: PrometheusMetrics, host: str, port:
     routes = [
         Route("/healthz", healthz),
         Route("/readyz", readyz),
-        Route("/metrics", exposition),
-        Route("/replicas/{name:path}/cache-warm", cache_warm),
+        Route("/metrics", admitted(exposition)),
+        Route("/replicas/{name:path}/cache-warm", admitted(cache_warm)),
     ]
     config = uvicorn.Config(Starlette(routes=routes), log_config=None, access_log=False, lifespan="off")
     listener = _listener(host, port)

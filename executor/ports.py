@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from connectors.kafka.base import Consumer, Producer
 from connectors.metrics import SILENT, MetricSink
 from connectors.redis.base import AsyncBlobs, AsyncVectors, Brakes, EmbeddingCache, Leases, Ledger, Values
 from connectors.redis.semantic import SemanticCache
+from connectors.tls import client_context
 from connectors.values import Loader
 from executor.host import memory_pressure
 from executor.settings import EngineSettings, ExecutorSettings, ExecutorTree
@@ -104,10 +106,13 @@ async def real_ports(tree: ExecutorTree, metrics: MetricSink) -> AsyncIterator[P
             session_timeout_ms=settings.session_ms,
         )
 
+    trusted = None
+    if settings.engine_cafile is not None:
+        trusted = client_context("executor.engine_", cafile=settings.engine_cafile)
     redis = async_client(tree.redis)
 
     def engine_of(engine: EngineSettings) -> Engine:
-        return _engine(engine, settings.request_timeout_ms, metrics)
+        return _engine(engine, settings.request_timeout_ms, metrics, trusted)
 
     sources = _sources(settings, metrics)
     engines = {engine.name: engine_of(engine) for engine in settings.engines}
@@ -169,7 +174,9 @@ def _sources(settings: ExecutorSettings, metrics: MetricSink) -> tuple[ReplicaSo
     return (*named, *clustered)
 
 
-def _engine(settings: EngineSettings, timeout_ms: int, metrics: MetricSink = SILENT) -> Engine:
+def _engine(
+    settings: EngineSettings, timeout_ms: int, metrics: MetricSink = SILENT, tls: ssl.SSLContext | None = None
+) -> Engine:
     from connectors.engines.sglang import SglangEngine
     from connectors.engines.tensorrt import TensorrtEngine
     from connectors.engines.vllm import VllmEngine
@@ -180,16 +187,17 @@ def _engine(settings: EngineSettings, timeout_ms: int, metrics: MetricSink = SIL
     if settings.lmcache is not None:
         return TieredVllmEngine(
             settings.url,
-            tier=LmcacheNode(settings.lmcache.url, world_size=settings.lmcache.world_size),
+            tier=LmcacheNode(settings.lmcache.url, world_size=settings.lmcache.world_size, tls=tls),
             tier_model=settings.lmcache.model,
             replica=settings.name,
             metrics=metrics,
             timeout_s=timeout_ms / 1000,
             headers=headers,
+            tls=tls,
         )
     kinds: dict[EngineKind, Callable[..., Engine]] = {
         "vllm": VllmEngine,
         "sglang": SglangEngine,
         "tensorrt_llm": TensorrtEngine,
     }
-    return kinds[settings.kind](settings.url, timeout_s=timeout_ms / 1000, headers=headers)
+    return kinds[settings.kind](settings.url, timeout_s=timeout_ms / 1000, headers=headers, tls=tls)

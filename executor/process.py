@@ -43,9 +43,11 @@ async def serve(tree: ExecutorTree) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, number)
     metrics = PrometheusMetrics()
+    settings = tree.executor
+    token = None if settings.admin_token is None else settings.admin_token.reveal()
     async with real_ports(tree, metrics) as ports:
         executor = Executor(tree, ports, metrics)
-        async with admin(executor, metrics, tree.executor.admin_host, tree.executor.admin_port):
+        async with admin(executor, metrics, settings.admin_host, settings.admin_port, token):
             running = asyncio.create_task(executor.run(stop))
             # A signal while it still begins must not wait for a broker that never answers.
             stopping = asyncio.create_task(stop.wait())

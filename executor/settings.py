@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Self
 
 from pydantic import ConfigDict, Field, model_validator
@@ -62,6 +63,10 @@ class ExecutorSettings(Section):
         default=(), description="The replicas that it warms. Every executor of a pool lists all replicas of the pool."
     )
     discovery: DiscoverySettings = DiscoverySettings()
+    engine_cafile: Path | None = Field(
+        default=None,
+        description="PEM file of the authorities that are trusted at engines with https://; certifi's when left out.",
+    )
     salts: Mapping[str, Mapping[str, SecretRef]] = Field(
         default_factory=dict,
         description="Cache salts: by scope, then by the salt_ref that its commands name, a reference to each salt.",
@@ -170,6 +175,10 @@ class ExecutorSettings(Section):
     )
     admin_port: int = Field(
         default=9410, ge=0, le=65_535, description="Port of the same; 0 takes a free one and logs which."
+    )
+    admin_token: SecretRef | None = Field(
+        default=None,
+        description="Reference to a bearer token that /metrics and /replicas ask for; /healthz and /readyz never do.",
     )
 
     @model_validator(mode="after")

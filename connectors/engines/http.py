@@ -6,6 +6,7 @@ Shared by every engine with an HTTP API. Only `TransientFault` and `RefusedComma
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ DEFAULT_TIMEOUT_S = 30.0
 MAX_CONNECTIONS = 64
 REASON_CHARS = 300
 
+_DISTRUSTED = "; executor.engine_cafile must hold the authority that signed its certificate, which must name this host"
 _RETRYABLE = (408, 429, 502, 503, 504)
 _SWITCHED_OFF = "Not Found"
 
@@ -37,6 +39,7 @@ class EngineHttp:
         headers: sent with every request, such as an authorization; never logged.
         max_connections: calls that wait at the same time beyond this queue up on this side.
         transport: another httpx transport, for tests.
+        tls: who is trusted at https; certifi's authorities if None.
         on_refused: called when a connection is refused: what listens there next may be another version.
     """
 
@@ -48,6 +51,7 @@ class EngineHttp:
         headers: Mapping[str, str] | None = None,
         max_connections: int = MAX_CONNECTIONS,
         transport: httpx.AsyncBaseTransport | None = None,
+        tls: ssl.SSLContext | None = None,
         on_refused: Callable[[], None] = lambda: None,
     ) -> None:
         self.url = url.rstrip("/")
@@ -59,6 +63,7 @@ class EngineHttp:
             limits=httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections),
             timeout=None,
             transport=transport,
+            verify=True if tls is None else tls,
             trust_env=False,  # a replica is not reached through a proxy of the environment
         )
 
@@ -92,6 +97,8 @@ class EngineHttp:
         except (httpx.HTTPError, httpx.StreamError) as fault:
             told = f"{self.url}{path}: {type(fault).__name__} {fault}".rstrip()
             if isinstance(fault, httpx.ConnectError):
+                if "CERTIFICATE_VERIFY_FAILED" in told:  # httpx keeps no more of it than the words
+                    told += _DISTRUSTED
                 self._on_refused()
                 raise TransientFault(told) from fault
             raise Unanswered(told) from fault

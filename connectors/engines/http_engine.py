@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -21,12 +22,14 @@ class Client(TypedDict, total=False):
         headers: sent with every request, such as an authorization; never logged.
         max_connections: calls that wait at the same time beyond this queue up on this side.
         transport: another httpx transport, for tests.
+        tls: who is trusted at https; certifi's authorities if None.
     """
 
     timeout_s: float
     headers: Mapping[str, str] | None
     max_connections: int
     transport: httpx.AsyncBaseTransport | None
+    tls: ssl.SSLContext | None
 
 
 class HttpEngine(ABC):

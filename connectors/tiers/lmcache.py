@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -92,8 +93,15 @@ class LmcacheNode:
         transport: another httpx transport, for tests.
     """
 
-    def __init__(self, url: str, *, world_size: int = 1, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        self._http = EngineHttp(url, on_refused=self._forget, transport=transport)
+    def __init__(
+        self,
+        url: str,
+        *,
+        world_size: int = 1,
+        transport: httpx.AsyncBaseTransport | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._http = EngineHttp(url, on_refused=self._forget, transport=transport, tls=tls)
         self._world_size = world_size
         self._config: NodeConfig | None = None
 
