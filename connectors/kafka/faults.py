@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from kafka import errors
 
 from connectors.kafka.handshake import checked_context, why_refused
+from connectors.kafka.last_words import hear_out
 from connectors.settings import KafkaSettings
 from schemas.errors import BrokenConfiguration, RefusedCommand, StackFault, StokerError, TransientFault
 
@@ -99,6 +100,7 @@ def connecting(settings: KafkaSettings) -> Iterator[None]:
         BrokenConfiguration: the TLS files cannot be used, or brokers are there and TLS or the login fails with all.
     """
     bootstrap = settings.bootstrap
+    hear_out()
     if settings.uses_tls:
         checked_context(settings)
         _demand_tls(settings)  # now, for kafka-python would try it again and again until its time is over
