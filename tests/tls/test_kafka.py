@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -13,13 +14,13 @@ from typing import Any
 import pytest
 from certificates import Authority
 from py4j.java_gateway import GatewayParameters, JavaGateway, find_jar_path
-from secured_kafka import PASSWORD, SETTINGS, Broker, admit, secured
+from secured_kafka import PASSWORD, SETTINGS, WRONG, Broker, admit, secured
 
 from connectors.kafka import KafkaAdmin, KafkaRecordConsumer, KafkaRecordProducer, flink_properties
 from connectors.kafka.security import FLINK_CLIENT
 from connectors.settings import KafkaSettings, SecretRef
 from schemas.errors import BrokenConfiguration
-from schemas.topics import COMMANDS, INSIGHTS, REQUESTS, Topic
+from schemas.topics import COMMANDS, INSIGHTS, POLICY, REQUESTS, TOPICS, Topic
 from stoker.stack import ports
 from stoker.stack.java import java_home
 from stoker.stack.kafka import Kafka, KafkaConfig
@@ -171,6 +172,32 @@ def test_missing_rights_are_named(broker: Broker) -> None:
 def _create(settings: KafkaSettings, *topics: Topic) -> None:
     with contextlib.closing(KafkaAdmin(settings)) as admin:
         admin.create(topics)
+
+
+def test_the_topics_are_made_by_the_login_of_the_configuration(broker: Broker, tmp_path: Path) -> None:
+    config = tmp_path / "stoker.toml"
+    config.write_text(
+        f"""
+        [kafka]
+        bootstrap = "{broker.login}"
+        security_protocol = "SASL_SSL"
+        sasl_mechanism = "SCRAM-SHA-512"
+        sasl_username = "stoker"
+        sasl_password = {{ env = "STOKER_TEST_PASSWORD" }}
+        ssl_cafile = "{broker.authority.certificate}"
+        """
+    )
+    command = [sys.executable, "-m", "stoker.stack.topics", "--config", str(config), "--production", "--replicas", "1"]
+    made = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert made.returncode == 0, made.stderr
+    with contextlib.closing(KafkaAdmin(broker.by_name())) as admin:
+        assert {topic.name for topic in TOPICS} <= admin.names()
+        assert admin.check([POLICY], local=False) == []
+    environment = {**os.environ, "STOKER_TEST_PASSWORD": WRONG}
+    refused = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
+    assert refused.returncode == BrokenConfiguration.exit_code
+    assert "topics: Kafka, connecting to" in refused.stderr
+    assert WRONG not in refused.stderr + refused.stdout
 
 
 def test_the_executor_ends_with_the_exit_code_of_a_wrong_configuration(
