@@ -1,7 +1,8 @@
 """vLLM with a KV tier below it: a prefix that the tier has whole is fetched into host memory, and vLLM is left alone.
 
 vLLM copies such a prefix into its blocks when a request comes, without computing it. So fetching displaces nothing on
-the GPU and takes no place in its queue. What the tier lacks is warmed as ever, and vLLM gives it to the tier.
+the GPU and takes no place in its queue. What the tier lacks is warmed as ever, and vLLM gives it to the tier. No prompt
+is sent with an adapter: see `_base_only`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Unpack
 
-from connectors.engines.base import ChatMessage, Messages, Prompt, Salt, Text, Tokens, Tool, Warmed
+from connectors.engines.base import ChatMessage, Generated, Messages, Prompt, Salt, Text, Tokens, Tool, Warmed
 from connectors.engines.http_engine import Client
 from connectors.engines.openai_api import ModelList
 from connectors.engines.vllm import VllmEngine
@@ -65,15 +66,15 @@ class TieredVllmEngine(VllmEngine):
         timeout_s: float | None = None,
     ) -> Warmed:
         """By a fetch where the tier has it, else as vLLM does."""
+        _base_only(adapter)
         began = time.monotonic()
-        held = await self._held(model, Messages(messages, tools or ()), adapter, salt, timeout_s)
+        held = await self._held(model, Messages(messages, tools or ()), salt, timeout_s)
         if held is not None:
             return held
         return await super().warm_messages(
             model,
             messages,
             tools=tools,
-            adapter=adapter,
             salt=salt,
             request_id=request_id,
             priority=priority,
@@ -92,19 +93,45 @@ class TieredVllmEngine(VllmEngine):
         timeout_s: float | None = None,
     ) -> Warmed:
         """By a fetch where the tier has it, else as vLLM does."""
+        _base_only(adapter)
         began = time.monotonic()
         prompt = Text(tokens) if isinstance(tokens, str) else tokens
-        held = await self._held(model, prompt, adapter, salt, timeout_s)
+        held = await self._held(model, prompt, salt, timeout_s)
         if held is not None:
             return held
         return await super().warm_tokens(
             model,
             tokens,
-            adapter=adapter,
             salt=salt,
             request_id=request_id,
             priority=priority,
             timeout_s=_left(timeout_s, began),
+        )
+
+    async def generate(
+        self,
+        model: str,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Tool] | None = None,
+        adapter: str | None = None,
+        salt: Salt | None = None,
+        max_tokens: int,
+        request_id: str,
+        priority: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Generated:
+        """As vLLM does."""
+        _base_only(adapter)
+        return await super().generate(
+            model,
+            messages,
+            tools=tools,
+            salt=salt,
+            max_tokens=max_tokens,
+            request_id=request_id,
+            priority=priority,
+            timeout_s=timeout_s,
         )
 
     async def resident(
@@ -118,13 +145,13 @@ class TieredVllmEngine(VllmEngine):
         timeout_s: float | None = None,
     ) -> Warmed:
         """Asked of vLLM alone. What it loads from its tier for that it counts as cached."""
+        _base_only(adapter)
         match prompt:
             case Messages(messages, tools):
                 return await super().warm_messages(
                     model,
                     messages,
                     tools=tools,
-                    adapter=adapter,
                     salt=salt,
                     request_id=request_id,
                     timeout_s=timeout_s,
@@ -133,25 +160,19 @@ class TieredVllmEngine(VllmEngine):
                 tokens: Sequence[int] | str = ids
             case Text(text):
                 tokens = text
-        return await super().warm_tokens(
-            model, tokens, adapter=adapter, salt=salt, request_id=request_id, timeout_s=timeout_s
-        )
+        return await super().warm_tokens(model, tokens, salt=salt, request_id=request_id, timeout_s=timeout_s)
 
     async def _held(
         self,
         model: str,
         prompt: Messages | Text | Sequence[int],
-        adapter: str | None,
         salt: Salt | None,
         timeout_s: float | None,
     ) -> Warmed | None:
         """What the tier holds of a prompt that it has whole; None where vLLM has to be asked.
 
-        A tier that fails costs at most its share of the time: the warm-up goes on without it. With an adapter it is not
-        asked: LMCache's keys name none, so what it has may be the base model's (0.5.6).
+        A tier that fails costs at most its share of the time: the warm-up goes on without it.
         """
-        if adapter is not None:
-            return None
         limit_s = TIER_SHARE * (DEFAULT_S if timeout_s is None else timeout_s)
         try:
             # One deadline over the ids and the fetch: neither may eat what is left for vLLM.
@@ -179,6 +200,17 @@ class TieredVllmEngine(VllmEngine):
             await self._tier.close()
         finally:
             await super().close()
+
+
+def _base_only(adapter: str | None) -> None:
+    """LMCache's keys name no adapter (0.5.6): an adapter's request finds what the base model computed, and leaves what
+    the base model's requests then find. A real vLLM 0.32.0 found 768 of 1000 tokens that way.
+
+    Raises:
+        RefusedCommand: there is an adapter.
+    """
+    if adapter is not None:
+        raise RefusedCommand(f"adapter {adapter}: LMCache would give what it computes to the base model's requests")
 
 
 def _left(timeout_s: float | None, began: float) -> float | None:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from connectors.engines import Messages
+from connectors.engines import ChatMessage, Messages
 from connectors.engines.vllm import VllmEngine
 from connectors.engines.vllm_tiered import TieredVllmEngine
 from connectors.metrics import PrometheusMetrics
@@ -17,7 +17,7 @@ from connectors.tiers import LmcacheNode, LmcacheSettings
 from connectors.tiers.fake import FakeNode
 from executor.ports import _engine
 from executor.settings import EngineSettings
-from schemas import Prefix, Render
+from schemas import Prefix, RefusedCommand, Render
 from stoker.simulator.process import RunningSimulator, simulator
 
 TEXT = " ".join(f"word{number}" for number in range(400))
@@ -134,14 +134,24 @@ async def test_another_scopes_salt_finds_nothing_in_the_tier(world, engine, node
     assert endings == ["resident", "applied"]
 
 
-async def test_with_an_adapter_the_tier_is_not_asked(engine, node, tmp_path) -> None:
+async def test_no_prompt_is_sent_with_an_adapter(engine, node, tmp_path) -> None:
     (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 8}')
     await engine.load_adapter("poet@1", str(tmp_path))
-    ids = await rendered(engine, f"adapter {TEXT}")
+    ids = list(await rendered(engine, f"adapter {TEXT}"))
     node.store(ROOT, ids)
-    warmed = await engine.warm_tokens(MODEL, list(ids), adapter="poet@1", request_id="poet")
-    assert warmed.cached_tokens == 0
-    assert not node.host
+    before = await asked(engine)
+    chat: list[ChatMessage] = [{"role": "system", "content": TEXT}]
+    calls = [
+        engine.warm_tokens(MODEL, ids, adapter="poet@1", request_id="a"),
+        engine.warm_messages(MODEL, chat, adapter="poet@1", request_id="b"),
+        engine.resident(MODEL, Messages(chat), adapter="poet@1", request_id="c"),
+        engine.generate(MODEL, chat, adapter="poet@1", max_tokens=1, request_id="d"),
+    ]
+    for call in calls:
+        with pytest.raises(RefusedCommand, match="adapter poet@1: LMCache"):
+            await call
+    assert await asked(engine) == before
+    assert not node.requests
 
 
 async def test_a_look_is_answered_by_the_engine_alone(engine, node) -> None:
