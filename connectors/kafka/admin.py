@@ -49,11 +49,12 @@ class KafkaAdmin:
             missing = {name: spec for name, spec in wanted.items() if name not in existing}
             if not missing:
                 return []
-            created = self._create(missing)
+            created = self._create(dict(missing))
             self._client.wait_for_topics(list(missing))
         return [name for name in wanted if name in created]
 
     def _create(self, missing: dict[str, dict[str, Any]]) -> list[str]:
+        """Takes out of `missing` what exists by now."""
         deadline = time.monotonic() + UNFENCE_S
         created: list[str] = []
         while missing:
