@@ -80,6 +80,7 @@ def played(gap_s: int, rule: str) -> list[PrefixState]:
     return states(job)
 
 
+@pytest.mark.slow
 def test_the_half_life_follows_the_reuse_gaps_of_the_traffic_and_is_told() -> None:
     told = {gap_s: played(gap_s, "tuned")[-1] for gap_s in (200, 600)}
     for gap_s, state in told.items():

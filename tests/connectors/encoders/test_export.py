@@ -21,6 +21,8 @@ from connectors.encoders.source import model_folder
 from connectors.settings import EncoderSettings
 from schemas.errors import BrokenConfiguration
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:

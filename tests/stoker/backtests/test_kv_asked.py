@@ -14,6 +14,7 @@ from stoker.replay.mooncake import Line, read_trace
 MINUTE_MS = 60_000
 
 
+@pytest.mark.slow
 def test_what_was_learned_is_nearer_to_what_came_than_hotness_alone(data_dir: Path) -> None:
     figures = {figure.name: figure for figure in asked_figures(read_trace(data_dir / CONVERSATION)[:3_000])}
     for name in ("reliability", "reliability_once"):

@@ -8,6 +8,7 @@ from stoker.bench.agent import run
 from stoker.bench.agent_load import ANSWER_MS, COLD_START_STEPS, HOLD_STEPS, SHAPES, Load, load, played
 
 
+@pytest.mark.slow
 def test_it_measures_every_figure_beside_the_fixed_threshold() -> None:
     figures = {figure.name: figure for figure in run(events=3_000).figures}
     assert {"decision_us", "bytes_per_series"} < set(figures)

@@ -18,6 +18,8 @@ from connectors.engines.vllm import VllmEngine
 from schemas.errors import RefusedCommand, StackFault, TransientFault
 from stoker.simulator.process import RunningSimulator, simulator, start_simulator, stop_process
 
+pytestmark = pytest.mark.slow
+
 DEADLINE_S = 120.0
 
 
