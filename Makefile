@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 BENCHES := schemas simulator entropy score plan agent scale pipeline latency reward cluster embed
-PURE := $(BIN)/pytest -q -n 3 --dist worksteal
+PURE := $(BIN)/pytest -q -n 4 --dist worksteal
 # Where it is set, each process compiles all that it imports: collecting the tests takes 16 s of processor time, not 6 s.
 unexport PYTHONDONTWRITEBYTECODE
 
