@@ -139,7 +139,7 @@ class Entrance:
             self._tracker.finished(place)
             return
         for work in order.works:
-            if work.stage == "new":
+            if work.stage == "new" and work not in self._expected:
                 self._tools.charges.give_all_back(work)
                 work.stage = "settled"
         self._pool.settled(order)

@@ -29,6 +29,9 @@ class Expected:
     def __len__(self) -> int:
         return len(self._works)
 
+    def __contains__(self, work: Work) -> bool:
+        return work in self._works
+
     def keep(self, work: Work, now_ms: int) -> bool:
         """Keeps a work; False if its time is over, or too many are kept."""
         if now_ms >= self._until_ms(work) or len(self._works) >= self._bound:

@@ -15,7 +15,7 @@ from connectors.metrics import PrometheusMetrics
 from connectors.redis import fake
 from executor.ports import ReplicaSource, wall_clock_ms
 from executor.service import Executor
-from schemas import Cancel, Replicas, ReplicaSample, WarmupCommand, decode, topics
+from schemas import Cancel, Replicas, ReplicaSample, WarmupCommand, decode, encode, topics
 
 LONG = " ".join(f"word{i}" for i in range(40))
 DNS = DnsSettings(host="vllm.internal", port=8000, pool="gpu")
@@ -296,6 +296,35 @@ async def test_what_breaks_on_a_command_that_waited_ends_that_one_alone(world) -
     assert (await world.outcome(cluster.warm("after"))).status == "applied"
     await world.until(lambda: len(executor._departments[0].pool.orders) == 0)
     assert executor.broken() == []
+
+
+async def test_what_breaks_on_one_replica_leaves_what_waits_for_another(world) -> None:
+    cluster = Cluster(world)
+    cluster.come("a")
+    executor = await cluster.start(**PATIENT)
+    entrance = executor._departments[0].entrance
+    admitted = entrance._admit
+
+    async def broken(work: Any) -> None:
+        await admitted(work)
+        if work.replica == "b" and len(entrance._expected):
+            raise ValueError("a mistake of ours")
+
+    entrance._admit = broken  # type: ignore[method-assign]
+    command, after = (
+        world.warm(world.prefix(f"{text} {LONG}"), replicas=Replicas(names=names))
+        for text, names in (("early", ("b", "a")), ("after", ("a",)))
+    )
+    world.producer.send(topics.COMMANDS.name, encode(command), partition=0)
+    await world.until(lambda: world.records(topics.DEAD_LETTERS))
+    world.producer.send(topics.COMMANDS.name, encode(after), partition=0)
+    await world.outcome(after)
+    await world.until(lambda: len(executor._departments[0].pool.orders) == 1)
+    assert world.committed("stoker-executor-gpu").get(0, 0) == 0, "the first command is still to be done"
+    engine = cluster.come("b")
+    assert (await world.outcome(command, "b")).status == "applied"
+    assert len(engine.requests) == 1
+    await world.until(lambda: world.committed("stoker-executor-gpu").get(0, 0) == 2)
 
 
 async def test_who_comes_and_goes_for_hours_leaves_nothing_behind(world) -> None:
