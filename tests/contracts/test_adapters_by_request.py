@@ -37,7 +37,10 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=["fake", "vllm with a resolver", *ENGINES])
+@pytest.fixture(
+    scope="module",
+    params=["fake", "vllm with a resolver", *(pytest.param(name, marks=pytest.mark.slow) for name in ENGINES)],
+)
 def running(request: pytest.FixtureRequest, cache: Path) -> Iterator[tuple[str, str]]:
     """An engine's kind and address."""
     kind = request.param.split()[0]

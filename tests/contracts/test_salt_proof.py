@@ -50,7 +50,9 @@ ENGINES = {
 }
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(
+    scope="module", params=["vllm", *(pytest.param(name, marks=pytest.mark.slow) for name in ENGINES if name != "vllm")]
+)
 def dialect(request: pytest.FixtureRequest) -> str:
     return request.param
 
