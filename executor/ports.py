@@ -177,6 +177,7 @@ def _sources(settings: ExecutorSettings, metrics: MetricSink) -> tuple[ReplicaSo
 def _engine(
     settings: EngineSettings, timeout_ms: int, metrics: MetricSink = SILENT, tls: ssl.SSLContext | None = None
 ) -> Engine:
+    from connectors.engines.http_engine import Client
     from connectors.engines.sglang import SglangEngine
     from connectors.engines.tensorrt import TensorrtEngine
     from connectors.engines.vllm import VllmEngine
@@ -184,6 +185,7 @@ def _engine(
     from connectors.tiers import LmcacheNode
 
     headers = {} if settings.api_key is None else {"Authorization": f"Bearer {settings.api_key.reveal()}"}
+    client = Client(timeout_s=timeout_ms / 1000, headers=headers, tls=tls)
     if settings.lmcache is not None:
         return TieredVllmEngine(
             settings.url,
@@ -191,13 +193,11 @@ def _engine(
             tier_model=settings.lmcache.model,
             replica=settings.name,
             metrics=metrics,
-            timeout_s=timeout_ms / 1000,
-            headers=headers,
-            tls=tls,
+            **client,
         )
     kinds: dict[EngineKind, Callable[..., Engine]] = {
         "vllm": VllmEngine,
         "sglang": SglangEngine,
         "tensorrt_llm": TensorrtEngine,
     }
-    return kinds[settings.kind](settings.url, timeout_s=timeout_ms / 1000, headers=headers, tls=tls)
+    return kinds[settings.kind](settings.url, **client)

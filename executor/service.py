@@ -65,6 +65,7 @@ class Executor:
             tree.executor.telemetry_ms,
         )
         self._departments = [Department(pool, self._shared, self._remember) for pool in tree.pools]
+        self._of_pool = {department.name: department for department in self._departments}
         self.cache_warm = CacheWarm(
             self._shared.roster,
             self._shared.engines,
@@ -74,7 +75,7 @@ class Executor:
             tree.time_scale,
             ports.now_ms,
         )
-        self._arrivals = Arrivals(self._shared, {each.name: each for each in self._departments}, self._speaker)
+        self._arrivals = Arrivals(self._shared, self._of_pool, self._speaker)
         self._arriving: list[asyncio.Task[None]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._takers: list[asyncio.Task[None]] = []
@@ -210,9 +211,9 @@ class Executor:
     def _remember(self, command: WarmupCommand) -> None:
         if isinstance(command.target, Prefix):
             self._shared.commands.put(command.command_id, command)
-        for department in self._departments:
-            if department.name == command.pool:
-                department.hear(command)
+        department = self._of_pool.get(command.pool)
+        if department is not None:
+            department.hear(command)
 
     def _hear(self, heard: list[Heard]) -> None:
         for message in heard:
@@ -230,9 +231,9 @@ class Executor:
             self._speaker.hear(message)
             self._shared.braking.heard(message)
             self.cache_warm.heard(message)
-            for department in self._departments:
-                if department.name == message.pool:
-                    department.hear_end(message.command_id, message.replica)
+            department = self._of_pool.get(message.pool)
+            if department is not None:
+                department.hear_end(message.command_id, message.replica)
 
     def _hear_command(self, command: WarmupCommand) -> None:
         self._remember(command)

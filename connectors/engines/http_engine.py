@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TypedDict, Unpack
 
 import httpx
 
+from connectors.engines.base import EngineMetrics
 from connectors.engines.http import EngineHttp, Unanswered
+from schemas.errors import TransientFault
 
 
 class Client(TypedDict, total=False):
@@ -63,6 +65,17 @@ class HttpEngine(ABC):
                 yield
         except TimeoutError as late:
             raise Unanswered(f"{self.url} did not answer all within {timeout_s:g} s") from late
+
+    def _parsed(self, path: str, page: str, parse: Callable[[str], EngineMetrics]) -> EngineMetrics:
+        """What a page of metrics tells.
+
+        Raises:
+            TransientFault: it is no Prometheus text.
+        """
+        try:
+            return parse(page)
+        except (ValueError, OverflowError) as fault:
+            raise TransientFault(f"{self.url}{path} is not Prometheus text: {fault}") from fault
 
     async def close(self) -> None:
         """Close all connections."""

@@ -6,14 +6,13 @@ of an engine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, get_args
 
 import msgspec
 
 from connectors.engines.base import (
     ChatMessage,
-    Engine,
     EngineKind,
     Generated,
     LoadedAdapter,
@@ -197,7 +196,8 @@ def is_loaded(adapters: Sequence[LoadedAdapter], name: str, path: str) -> bool:
 
 
 async def warmed_as(
-    engine: Engine,
+    warm_messages: Callable[..., Awaitable[Warmed]],
+    warm_tokens: Callable[..., Awaitable[Warmed]],
     model: str,
     prompt: Prompt,
     *,
@@ -209,7 +209,7 @@ async def warmed_as(
     """`Engine.resident` of an engine without a look-up that leaves the cache alone: the request of a warm-up."""
     match prompt:
         case Messages(messages, tools):
-            return await engine.warm_messages(
+            return await warm_messages(
                 model,
                 messages,
                 tools=tools,
@@ -222,6 +222,4 @@ async def warmed_as(
             tokens: Sequence[int] | str = ids
         case Text(text):
             tokens = text
-    return await engine.warm_tokens(
-        model, tokens, adapter=adapter, salt=salt, request_id=request_id, timeout_s=timeout_s
-    )
+    return await warm_tokens(model, tokens, adapter=adapter, salt=salt, request_id=request_id, timeout_s=timeout_s)

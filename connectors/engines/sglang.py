@@ -186,7 +186,14 @@ class SglangEngine(HttpEngine):
     ) -> Warmed:
         """The same request as a warm-up: SGLang has no look-up that leaves the cache alone."""
         return await warmed_as(
-            self, model, prompt, adapter=adapter, salt=salt, request_id=request_id, timeout_s=timeout_s
+            self.warm_messages,
+            self.warm_tokens,
+            model,
+            prompt,
+            adapter=adapter,
+            salt=salt,
+            request_id=request_id,
+            timeout_s=timeout_s,
         )
 
     async def probe(self, model: str | None, *, request_id: str, timeout_s: float | None = None) -> None:
@@ -270,11 +277,11 @@ class SglangEngine(HttpEngine):
             told = await self._http.ask(Loads, "GET", "/v1/loads?include=core")
             return from_loads(told.loads, able.block_tokens, able.num_blocks)
         self._http.check(answer, "/metrics")
-        page = metrics_of("sglang", self.url, answer.text)
-        try:
-            return parse_metrics(page, able.block_tokens, able.num_blocks)
-        except (ValueError, OverflowError) as fault:
-            raise TransientFault(f"{self.url}/metrics is not Prometheus text: {fault}") from fault
+        return self._parsed(
+            "/metrics",
+            metrics_of("sglang", self.url, answer.text),
+            lambda page: parse_metrics(page, able.block_tokens, able.num_blocks),
+        )
 
     async def kv_events(self) -> AsyncGenerator[KvEvent, None]:
         """All ranks' events, each beginning with its replay buffer."""

@@ -47,7 +47,7 @@ from connectors.engines.tensorrt_answers import Description, Iteration, Iteratio
 from connectors.engines.tensorrt_metrics import from_iteration, parse_metrics
 from connectors.engines.tensorrt_requests import KnownAdapters, addressed
 from connectors.engines.tensorrt_trial import heeds_adapter
-from schemas.errors import RefusedCommand, TransientFault
+from schemas.errors import RefusedCommand
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -192,7 +192,14 @@ class TensorrtEngine(HttpEngine):
     ) -> Warmed:
         """The same request as a warm-up: TensorRT-LLM has no look-up that leaves the cache alone."""
         return await warmed_as(
-            self, model, prompt, adapter=adapter, salt=salt, request_id=request_id, timeout_s=timeout_s
+            self.warm_messages,
+            self.warm_tokens,
+            model,
+            prompt,
+            adapter=adapter,
+            salt=salt,
+            request_id=request_id,
+            timeout_s=timeout_s,
         )
 
     async def probe(self, model: str | None, *, request_id: str, timeout_s: float | None = None) -> None:
@@ -269,10 +276,7 @@ class TensorrtEngine(HttpEngine):
             told = await self._iterations()
         else:
             self._http.check(page, "/prometheus/metrics")
-            try:
-                told = parse_metrics(page.text, self._block_tokens)
-            except (ValueError, OverflowError) as fault:
-                raise TransientFault(f"{self.url}/prometheus/metrics is not Prometheus text: {fault}") from fault
+            told = self._parsed("/prometheus/metrics", page.text, lambda text: parse_metrics(text, self._block_tokens))
         self._block_tokens = told.block_tokens
         return told
 

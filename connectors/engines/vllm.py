@@ -46,7 +46,7 @@ from connectors.engines.openai_api import (
 )
 from connectors.engines.vllm_answers import KvEventSources, Sleeping, Success
 from connectors.engines.vllm_metrics import parse_metrics
-from schemas.errors import RefusedCommand, TransientFault
+from schemas.errors import RefusedCommand
 
 
 class VllmEngine(HttpEngine):
@@ -130,7 +130,7 @@ class VllmEngine(HttpEngine):
         timeout_s: float | None = None,
     ) -> Warmed:
         """One-token chat completion; vLLM tells cached and created tokens here."""
-        body = chat_body(messages, tools) | _request(adapter or model, salt, request_id, priority)
+        body = chat_body(messages, tools) | _request(self._named(model, adapter), salt, request_id, priority)
         body["add_generation_prompt"] = False
         return warmed(await self._http.ask(Completion, "POST", "/v1/chat/completions", body, timeout_s))
 
@@ -148,7 +148,7 @@ class VllmEngine(HttpEngine):
         timeout_s: float | None = None,
     ) -> Generated:
         """A chat completion as a user's would be, at temperature 0."""
-        body = chat_body(messages, tools) | _request(adapter or model, salt, request_id, priority)
+        body = chat_body(messages, tools) | _request(self._named(model, adapter), salt, request_id, priority)
         body["max_tokens"] = max_tokens
         return generated(await self._http.ask(ChatCompletion, "POST", "/v1/chat/completions", body, timeout_s))
 
@@ -165,7 +165,7 @@ class VllmEngine(HttpEngine):
     ) -> Warmed:
         """One-token text completion; vLLM tells cached tokens here, but not created ones."""
         body: dict[str, Any] = {"prompt": tokens if isinstance(tokens, str) else list(tokens)}
-        body |= _request(adapter or model, salt, request_id, priority)
+        body |= _request(self._named(model, adapter), salt, request_id, priority)
         return warmed(await self._http.ask(Completion, "POST", "/v1/completions", body, timeout_s))
 
     async def resident(
@@ -180,8 +180,19 @@ class VllmEngine(HttpEngine):
     ) -> Warmed:
         """The same request as a warm-up: vLLM has no look-up that leaves the cache alone."""
         return await warmed_as(
-            self, model, prompt, adapter=adapter, salt=salt, request_id=request_id, timeout_s=timeout_s
+            self.warm_messages,
+            self.warm_tokens,
+            model,
+            prompt,
+            adapter=adapter,
+            salt=salt,
+            request_id=request_id,
+            timeout_s=timeout_s,
         )
+
+    def _named(self, model: str, adapter: str | None) -> str:
+        """What a request calls the model that it wants."""
+        return adapter or model
 
     async def probe(self, model: str | None, *, request_id: str, timeout_s: float | None = None) -> None:
         """POST /v1/completions, as short as it can be. Without a model vLLM takes its base model."""
@@ -250,11 +261,7 @@ class VllmEngine(HttpEngine):
         """GET /metrics, the subset that Stoker uses."""
         answer = await self._http.call("GET", "/metrics")
         self._http.check(answer, "/metrics")
-        page = metrics_of("vllm", self.url, answer.text)
-        try:
-            return parse_metrics(page)
-        except (ValueError, OverflowError) as fault:
-            raise TransientFault(f"{self.url}/metrics is not Prometheus text: {fault}") from fault
+        return self._parsed("/metrics", metrics_of("vllm", self.url, answer.text), parse_metrics)
 
     async def kv_events(self) -> AsyncGenerator[KvEvent, None]:
         """All ranks' events, each beginning with its replay buffer."""

@@ -2,7 +2,7 @@
 
 vLLM copies such a prefix into its blocks when a request comes, without computing it. So fetching displaces nothing on
 the GPU and takes no place in its queue. What the tier lacks is warmed as ever, and vLLM gives it to the tier. No prompt
-is sent with an adapter: see `_base_only`.
+is sent with an adapter: see `_named`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import time
 from collections.abc import Sequence
 from typing import Unpack
 
-from connectors.engines.base import ChatMessage, Generated, Messages, Prompt, Salt, Text, Tokens, Tool, Warmed
+from connectors.engines.base import ChatMessage, Messages, Prompt, Salt, Text, Tool, Warmed
 from connectors.engines.http_engine import Client
-from connectors.engines.openai_api import ModelList
+from connectors.engines.openai_api import ModelList, warmed_as
 from connectors.engines.vllm import VllmEngine
 from connectors.metrics import SILENT, MetricSink
 from connectors.tiers.base import KvTier
@@ -66,7 +66,7 @@ class TieredVllmEngine(VllmEngine):
         timeout_s: float | None = None,
     ) -> Warmed:
         """By a fetch where the tier has it, else as vLLM does."""
-        _base_only(adapter)
+        self._named(model, adapter)  # before the tier is asked
         began = time.monotonic()
         held = await self._held(model, Messages(messages, tools or ()), salt, timeout_s)
         if held is not None:
@@ -93,7 +93,7 @@ class TieredVllmEngine(VllmEngine):
         timeout_s: float | None = None,
     ) -> Warmed:
         """By a fetch where the tier has it, else as vLLM does."""
-        _base_only(adapter)
+        self._named(model, adapter)  # before the tier is asked
         began = time.monotonic()
         prompt = Text(tokens) if isinstance(tokens, str) else tokens
         held = await self._held(model, prompt, salt, timeout_s)
@@ -108,32 +108,6 @@ class TieredVllmEngine(VllmEngine):
             timeout_s=_left(timeout_s, began),
         )
 
-    async def generate(
-        self,
-        model: str,
-        messages: Sequence[ChatMessage],
-        *,
-        tools: Sequence[Tool] | None = None,
-        adapter: str | None = None,
-        salt: Salt | None = None,
-        max_tokens: int,
-        request_id: str,
-        priority: int | None = None,
-        timeout_s: float | None = None,
-    ) -> Generated:
-        """As vLLM does."""
-        _base_only(adapter)
-        return await super().generate(
-            model,
-            messages,
-            tools=tools,
-            salt=salt,
-            max_tokens=max_tokens,
-            request_id=request_id,
-            priority=priority,
-            timeout_s=timeout_s,
-        )
-
     async def resident(
         self,
         model: str,
@@ -145,22 +119,27 @@ class TieredVllmEngine(VllmEngine):
         timeout_s: float | None = None,
     ) -> Warmed:
         """Asked of vLLM alone. What it loads from its tier for that it counts as cached."""
-        _base_only(adapter)
-        match prompt:
-            case Messages(messages, tools):
-                return await super().warm_messages(
-                    model,
-                    messages,
-                    tools=tools,
-                    salt=salt,
-                    request_id=request_id,
-                    timeout_s=timeout_s,
-                )
-            case Tokens(ids):
-                tokens: Sequence[int] | str = ids
-            case Text(text):
-                tokens = text
-        return await super().warm_tokens(model, tokens, salt=salt, request_id=request_id, timeout_s=timeout_s)
+        return await warmed_as(
+            super().warm_messages,
+            super().warm_tokens,
+            model,
+            prompt,
+            adapter=adapter,
+            salt=salt,
+            request_id=request_id,
+            timeout_s=timeout_s,
+        )
+
+    def _named(self, model: str, adapter: str | None) -> str:
+        """LMCache's keys name no adapter (0.5.6): an adapter's request finds what the base model computed, and leaves
+        what the base model's requests then find. A real vLLM 0.32.0 found 768 of 1000 tokens that way.
+
+        Raises:
+            RefusedCommand: there is an adapter.
+        """
+        if adapter is not None:
+            raise RefusedCommand(f"adapter {adapter}: LMCache would give what it computes to the base model's requests")
+        return model
 
     async def _held(
         self,
@@ -200,17 +179,6 @@ class TieredVllmEngine(VllmEngine):
             await self._tier.close()
         finally:
             await super().close()
-
-
-def _base_only(adapter: str | None) -> None:
-    """LMCache's keys name no adapter (0.5.6): an adapter's request finds what the base model computed, and leaves what
-    the base model's requests then find. A real vLLM 0.32.0 found 768 of 1000 tokens that way.
-
-    Raises:
-        RefusedCommand: there is an adapter.
-    """
-    if adapter is not None:
-        raise RefusedCommand(f"adapter {adapter}: LMCache would give what it computes to the base model's requests")
 
 
 def _left(timeout_s: float | None, began: float) -> float | None:

@@ -138,13 +138,17 @@ def _why_refused(fault: BaseException) -> str | None:
     return None
 
 
+def _without_rights(doing: str, fault: Exception) -> BrokenConfiguration:
+    return BrokenConfiguration(f"Redis, {doing}: {fault}; check the [redis] section: login and rights")
+
+
 @contextmanager
 def sorted_faults(doing: str) -> Iterator[None]:
     """Turn what redis-py raises inside the block into Stoker's error tree."""
     try:
         yield
     except (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError) as fault:
-        raise BrokenConfiguration(f"Redis, {doing}: {fault}; check the [redis] section: login and rights") from fault
+        raise _without_rights(doing, fault) from fault
     except (exceptions.ConnectionError, exceptions.TimeoutError) as fault:
         if (why := _why_refused(fault)) is not None:
             raise BrokenConfiguration(f"Redis, {doing}: {why}") from fault
@@ -153,7 +157,5 @@ def sorted_faults(doing: str) -> Iterator[None]:
         raise TransientFault(f"Redis, {doing}: {fault}") from fault
     except exceptions.RedisError as fault:
         if isinstance(fault, exceptions.ResponseError) and str(fault).startswith(_NO_RIGHT_IN_A_SCRIPT):
-            raise BrokenConfiguration(
-                f"Redis, {doing}: {fault}; check the [redis] section: login and rights"
-            ) from fault
+            raise _without_rights(doing, fault) from fault
         raise StackFault(f"Redis, {doing}: {type(fault).__name__}: {fault}; is it Redis 7 or later?") from fault

@@ -5,13 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.registry import Collector
 
-from stoker.simulator.engine import SimulatedEngine
-
-Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+from stoker.simulator.page import Family, Page
 
 _BY_SOURCE = ("host", "p2p", "disk", "external_unspecified")
 _FINISHED = ("stop", "length", "abort", "error", "repetition")
@@ -28,17 +24,8 @@ _ALWAYS_ZERO = (
 )
 
 
-class Exposition(Collector):
-    """Renders one replica's state when it is asked."""
-
-    def __init__(self, engine: SimulatedEngine) -> None:
-        self._engine = engine
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
-
-    def text(self) -> bytes:
-        """The whole page."""
-        return generate_latest(self._registry)
+class Exposition(Page):
+    """The page of a vLLM replica."""
 
     def collect(self) -> Iterator[Family]:
         """Called by the registry for each page."""

@@ -6,14 +6,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.registry import Collector
 
-from stoker.simulator.engine import SimulatedEngine
+from stoker.simulator.page import Family, Page
 from stoker.simulator.sglang import VERSION
-
-Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 _HISTOGRAMS = {
     "time_to_first_token_seconds": "time_to_first_token_seconds",
@@ -24,17 +20,8 @@ _HISTOGRAMS = {
 """SGLang's name of each, and vLLM's, by which the engine keeps them."""
 
 
-class Exposition(Collector):
-    """Renders one replica's state when it is asked."""
-
-    def __init__(self, engine: SimulatedEngine) -> None:
-        self._engine = engine
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
-
-    def text(self) -> bytes:
-        """The whole page."""
-        return generate_latest(self._registry)
+class Exposition(Page):
+    """The page of an SGLang replica."""
 
     def loads(self) -> dict[str, Any]:
         """The answer to /v1/loads."""

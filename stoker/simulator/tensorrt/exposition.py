@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.registry import Collector
 
 from stoker.simulator.engine import SimulatedEngine
-
-Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+from stoker.simulator.page import Family, Page
 
 _LABELS = {"model_name": "undefined", "engine_type": "undefined"}
 _HISTOGRAMS = (
@@ -22,18 +19,12 @@ _HISTOGRAMS = (
 )
 
 
-class Exposition(Collector):
-    """Renders one replica's state when it is asked."""
+class Exposition(Page):
+    """The pages of a TensorRT-LLM replica."""
 
     def __init__(self, engine: SimulatedEngine) -> None:
-        self._engine = engine
         self._told_tokens = 0
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
-
-    def text(self) -> bytes:
-        """The whole page."""
-        return generate_latest(self._registry)
+        super().__init__(engine)
 
     def iterations(self) -> list[dict[str, Any]]:
         """What was not told yet: here the present alone, and nothing after a while without a request."""
