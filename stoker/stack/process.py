@@ -143,6 +143,20 @@ class Process:
             partial.write_bytes(msgspec.json.encode(record))
             partial.rename(self._record_path)
 
+    def exit_code(self, deadline_s: float = 60.0) -> int | None:
+        """Wait for the end of the child that this object started.
+
+        `pid` may be None a moment before the kernel hands the code over.
+
+        Returns:
+            its exit code, minus the signal where one ended it; None where it still runs or another object started it.
+        """
+        if self._child is None:
+            return None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(deadline_s)
+        return self._child.returncode
+
     def wait_ready(self, ready: Callable[[], bool], deadline_s: float) -> None:
         """Wait until `ready()`; it is asked again every 50 ms.
 

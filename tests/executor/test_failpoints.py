@@ -35,10 +35,7 @@ def test_killed_at_each_step_it_comes_back_right(town: Town, step: FailPoint) ->
     commands = [town.warm() for _ in range(3)] + [town.embed()]
     victim = town.executor(failpoint=step, wait=False)
     town.send(*commands)
-    until(lambda: victim.pid is None)
-    child = victim._child
-    assert child is not None
-    assert child.returncode == -9, victim.tail()
+    assert victim.exit_code() == -9, victim.tail()
     survivor = town.executor(wait=False)
     try:
         outcomes = town.settled(commands)

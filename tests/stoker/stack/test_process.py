@@ -76,6 +76,16 @@ def test_one_that_ignores_term_is_killed_after_the_grace(state: StateFolder) -> 
     assert marked(state) == []
 
 
+def test_the_exit_code_is_told_by_whoever_started_it(state: StateFolder) -> None:
+    """Killed and asked at once: `pid` may be None before the code is there."""
+    process = Process("one", state)
+    process.start(SLEEP)
+    assert process.exit_code(deadline_s=0.05) is None
+    assert Process("one", state).exit_code() is None
+    process.signal(signal.SIGKILL)
+    assert process.exit_code() == -9
+
+
 def test_children_that_outlive_their_parent_are_ended_too(state: StateFolder) -> None:
     process = Process("parent", state)
     process.start(["bash", "-c", "sleep 600 & echo on; wait"])
