@@ -42,7 +42,7 @@ lock job pyproject.toml
 lock executor --group executor
 lock tools --group tools
 
-for name in kafka flink; do
+for name in kafka flink compiler; do
   work=$(mktemp -d)
   cp "deploy/jars/$name/jgo.toml" "$work/"
   (cd "$work" && M2_REPO="$work/repository" JGO_CACHE_DIR="$work/cache" "$OLDPWD/.tools/bin/jgo" --quiet --resolver python lock)

@@ -2,7 +2,7 @@
 # Make everything the project runs on, inside the checkout and without root. Called by `make setup`; quick when nothing changed.
 #   .tools   uv and jgo (deploy/locks/tools.txt)
 #   .venv    Python packages (deploy/locks/dev.txt), torch by its own step, the project itself as editable
-#   .cache   jars of Kafka and of Flink's connector, the ONNX model
+#   .cache   jars of Kafka, of Flink's connector and of a Java compiler; the job's own jar; the ONNX model
 #
 # STOKER_PYTHON  Python 3.11 or 3.12 to use
 # STOKER_WHEELS  folder with a torch CPU wheel (default: ../shared/wheels where present)
@@ -92,11 +92,17 @@ if [ "$(cat "$STAMP" 2>/dev/null)" != "$wanted" ]; then
   make_environment
   echo "$wanted" > "$STAMP"
 fi
-.tools/bin/python deploy/fetch_jars.py kafka flink
+.tools/bin/python deploy/fetch_jars.py kafka flink compiler
 model=$(cat connectors/encoders/*.py deploy/locks/dev.txt | sha256sum | cut -d' ' -f1)
 if [ "$(cat "$CACHE/model.stamp" 2>/dev/null)" != "$model" ]; then
   say "ONNX model"
   .venv/bin/python -m connectors.encoders.export
   echo "$model" > "$CACHE/model.stamp"
+fi
+java=$(cat jobs/java/stoker/flink/*.java stoker/stack/java_parts.py deploy/jars/compiler/jgo.lock.toml deploy/locks/dev.txt | sha256sum | cut -d' ' -f1)
+if [ "$(cat "$CACHE/java.stamp" 2>/dev/null)" != "$java" ]; then
+  say "what of the job is Java"
+  .venv/bin/python -m stoker.stack.java_parts
+  echo "$java" > "$CACHE/java.stamp"
 fi
 say "ready"

@@ -14,6 +14,7 @@ EMBED_REQUESTS = "stoker_embed_requests"
 EMBEDDED = "stoker_embedded"
 EMBEDS_DROPPED = "stoker_embeds_dropped"
 COMMANDS = "stoker_commands"
+FACTS = "stoker_facts"
 DEMAND = "stoker_demand"
 """Prefix of the counters of the demand shards."""
 
@@ -24,6 +25,7 @@ METRICS: Mapping[str, str] = MappingProxyType(
         EMBEDDED: "Queries whose text and vector were stored in Redis.",
         EMBEDS_DROPPED: "Queries that were not embedded: repeated in a batch, stale, or refused by Redis.",
         COMMANDS: "Commands, both arms, by label kind.",
+        FACTS: "Facts that the demand shards took: records of llm.requests and of llm.rewards.",
         f"{DEMAND}_counted": "Requests counted as demand.",
         f"{DEMAND}_second_phase": "Further phases of a request that was counted.",
         f"{DEMAND}_not_demand": "Records of warm-ups, probes, evaluations and batches.",

@@ -214,9 +214,24 @@ class WarmupSettings(Section):
         default=False,
         description="Reading and ingest have slots and an interpreter of their own: twice as many TaskManagers.",
     )
-    connector_jars: tuple[Path, ...] = Field(
-        default=(), description="Jars of the Kafka connector, where the cluster has none in its lib folder."
+    bundle_records: int = Field(
+        default=256,
+        ge=1,
+        le=4_096,
+        description="Records that ingest is given at once (1 to 4,096); 1 needs no stoker-flink.jar.",
     )
+    bundle_wait_ms: int = Field(
+        default=5, ge=1, le=1_000, description="How long a record waits for others of its bundle, in ms (1 to 1,000)."
+    )
+    connector_jars: tuple[Path, ...] = Field(
+        default=(),
+        description="Jars of the Kafka connector and stoker-flink.jar, where the cluster has none in its lib folder.",
+    )
+
+    @property
+    def bundled(self) -> bool:
+        """Whether records come to ingest in bundles."""
+        return self.bundle_records > 1
 
     @property
     def subtask_slots(self) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from analytics.bundles import pack, unpack
 from schemas.errors import BrokenConfiguration
 
 STATE_VERSION = 1
@@ -36,6 +37,10 @@ class Marker:
     def blob(self) -> bytes:
         """As it lies in state."""
         return f"stoker/{self.version} mode={self.mode} shards={self.shards}".encode()
+
+
+_SEVERAL = b"\xff"
+"""First byte of a value of several entries. An entry of its own, as before bundles, begins with its fate."""
 
 
 class OneValue(Protocol):
@@ -66,7 +71,9 @@ def check_marker(state: OneValue, marker: Marker) -> bool:
 
 
 class KeyedLogStore:
-    """A `LogStore` over one ListState per slot and a MapState. `append` costs one add and reads nothing.
+    """A `LogStore` over one ListState per slot and a MapState.
+
+    Entries wait for `flush`, which writes those of a slot as one value: call it before the current key changes.
 
     Args:
         logs: one ListState of bytes a slot.
@@ -76,17 +83,28 @@ class KeyedLogStore:
     def __init__(self, logs: list[Any], blobs: Any) -> None:
         self._logs = logs
         self._blobs = blobs
+        self._waiting: dict[int, list[bytes]] = {}
 
     def append(self, slot: int, entry: bytes) -> None:
         """Adds an entry at the end of a slot's log."""
-        self._logs[slot].add(bytes(entry))
+        self._waiting.setdefault(slot, []).append(entry)
+
+    def flush(self) -> None:
+        """Writes what was appended since the last call."""
+        for slot, entries in self._waiting.items():
+            self._logs[slot].add(_SEVERAL + pack(entries))
+        self._waiting.clear()
 
     def read(self, slot: int) -> Iterable[bytes]:
         """A slot's entries in order."""
-        return [bytes(entry) for entry in self._logs[slot].get() or ()]
+        entries: list[bytes] = []
+        for value in map(bytes, self._logs[slot].get() or ()):
+            entries += unpack(value, 1) if value[:1] == _SEVERAL else [value]
+        return entries + self._waiting.get(slot, [])
 
     def clear(self, slot: int) -> None:
         """Empties a slot."""
+        self._waiting.pop(slot, None)
         self._logs[slot].clear()
 
     def put(self, key: int, blob: bytes) -> None:

@@ -12,10 +12,13 @@ from typing import Any
 from connectors.kafka.security import flink_properties
 from connectors.settings import KafkaSettings
 from jobs.settings import Timing
+from schemas.errors import BrokenConfiguration
 from schemas.topics import MAX_MESSAGE_BYTES, Topic
 
 POLICY_IDLE_MS = 1_000
 """A quiet policy topic must not hold event time back longer than this."""
+BUNDLE_BYTES = 512 * 1024
+"""Of a bundle of several records."""
 FETCH_BYTES = 128 * 1024
 """What one partition brings at a time; a larger record comes alone. All partitions get their turn well within the time
 after which one counts as idle, even when a backlog is read: the backlog of one that is passed over would come late."""
@@ -55,6 +58,29 @@ def by_address(rows: Any, key_type: Any = None) -> Any:
     selector = get_gateway().jvm.KeyByKeySelector()
     keys = Types.ROW([key_type or Types.STRING()]).get_java_type_info()
     return KeyedStream(rows._j_data_stream.keyBy(selector, keys), bytes_type(), rows)
+
+
+def bundles(records: Any, most: int, wait_ms: int) -> Any:
+    """Records in bundles (`analytics.bundles`), made in Java between the source and Python.
+
+    Args:
+        most: records of a bundle.
+        wait_ms: how long a record waits for others.
+
+    Raises:
+        BrokenConfiguration: Flink's class path lacks stoker-flink.jar.
+    """
+    from pyflink.datastream import DataStream
+    from pyflink.java_gateway import get_gateway
+
+    made = get_gateway().jvm.stoker.flink.BundleOperator
+    if not callable(made):
+        raise BrokenConfiguration(
+            "warmup.bundle_records: Flink's class path has no stoker-flink.jar, which `make setup` builds: put it into "
+            "Flink's lib folder or name it in warmup.connector_jars; or set warmup.bundle_records to 1"
+        )
+    operator = made(most, BUNDLE_BYTES, wait_ms)
+    return DataStream(records._j_data_stream.transform("bundle", bytes_type().get_java_type_info(), operator))
 
 
 def side(stream: Any, tag: Any) -> Any:

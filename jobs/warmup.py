@@ -16,6 +16,7 @@ from jobs.own_policy import shipped
 from jobs.settings import MAX_PARALLELISM, JobSettings, load_settings
 from jobs.streams import (
     addressed_type,
+    bundles,
     by_address,
     bytes_type,
     data_watermarks,
@@ -65,7 +66,8 @@ def build(env: Any, settings: JobSettings) -> None:
     from jobs.operators.session import SessionOperator
 
     kafka, config = settings.kafka, settings.to_json()
-    group, start = kafka.group(JOB), settings.warmup.start
+    warmup = settings.warmup
+    group, start = kafka.group(JOB), warmup.start
     data, row, number = bytes_type(), keyed_type(), Types.INT()
     addressed = addressed_type()
 
@@ -77,12 +79,14 @@ def build(env: Any, settings: JobSettings) -> None:
 
     def read(topics: Sequence[Topic], idle_ms: int, name: str, reader: str) -> Any:
         data_source = source(kafka, topics, group, start, f"{group}-{name}")
+        slots = "ingest" if warmup.ingest_apart else "default"
         records = env.from_source(data_source, data_watermarks(settings.timing, idle_ms), name).uid(name)
+        records = records.slot_sharing_group(slots)
+        if warmup.bundled:
+            records = bundles(records, warmup.bundle_records, warmup.bundle_wait_ms)
+            records = records.uid(f"bundle-{name}").name(f"bundle-{name}")
         facts = records.process(IngestOperator(config), addressed_type(number)).uid(reader).name(reader)
-        if settings.warmup.ingest_apart:
-            records.slot_sharing_group("ingest")
-            facts.slot_sharing_group("ingest")
-        return facts
+        return facts.slot_sharing_group(slots)
 
     # Whether a partition is quiet or only slow to come cannot be told: requests are waited for longer than what speaks
     # now and then, which would hold event time back by as much each time.
@@ -90,7 +94,7 @@ def build(env: Any, settings: JobSettings) -> None:
     signals = read(SIGNALS, settings.timing.idle_ms, "signals", "ingest-signals")
     ingest = requests.union(signals)
     demand = by_address(ingest, number).connect(policy).process(DemandOperator(config), data)
-    routing = Route(settings.redis.pool_key, settings.warmup.embed_shards)
+    routing = Route(settings.redis.pool_key, warmup.embed_shards)
     route = demand.uid("demand").name("demand").process(routing, addressed).uid("route").name("route")
 
     prefix = by_address(side(route, tags.DELTAS)).process(PrefixOperator(config), addressed)

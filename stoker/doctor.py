@@ -61,6 +61,7 @@ def findings() -> list[Finding]:
         java_runtime,
         lambda: jars("kafka"),
         lambda: jars("flink"),
+        lambda: jars("stoker"),
         flink,
         redis,
         model,

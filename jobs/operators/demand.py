@@ -8,6 +8,7 @@ from typing import Any
 from pyflink.datastream import RuntimeContext
 from pyflink.datastream.functions import KeyedBroadcastProcessFunction
 
+from analytics.bundles import unpack
 from analytics.demand import Demand
 from analytics.facts import shard_of
 from jobs import metrics
@@ -45,6 +46,7 @@ class DemandOperator(KeyedBroadcastProcessFunction):  # type: ignore[misc]  # un
         self._store = open_log_store(runtime_context, self._config.logs)
         self._policies = BroadcastPolicies(policy_state(), settings.policy_defaults())
         self._alarms = Alarms()
+        self._taken = runtime_context.get_metrics_group().counter(metrics.FACTS)
         self._tallies = Tallies(runtime_context.get_metrics_group(), metrics.DEMAND)
         self._live: dict[int, Demand] = {}
 
@@ -57,12 +59,17 @@ class DemandOperator(KeyedBroadcastProcessFunction):  # type: ignore[misc]  # un
         return found
 
     def process_element(self, value: bytes, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext) -> Sequence[bytes]:
-        """One fact."""
-        shard = shard_of(value)
+        """A bundle of facts of one shard. No event time passes within it."""
+        facts = unpack(value)
+        shard = shard_of(facts[0])
         demand = self._shard(shard)
         timers = ctx.timer_service()
-        out = demand.on_fact(value, event_time_ms(timers), self._policies.book(ctx))
-        self._alarms.arm(shard, demand.next_timer_ms, timers, self._delays_ms[shard])
+        now_ms, book = event_time_ms(timers), self._policies.book(ctx)
+        out: list[bytes] = []
+        for fact in facts:
+            out += demand.on_fact(fact, now_ms, book)
+        self._taken.inc(len(facts))
+        self._settle(shard, demand, timers)
         return out
 
     def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext) -> Sequence[bytes]:
@@ -74,8 +81,12 @@ class DemandOperator(KeyedBroadcastProcessFunction):  # type: ignore[misc]  # un
             return ()
         out = demand.on_timer(at_ms, self._policies.book(ctx))
         self._tallies.tell(shard, demand.counters)
-        self._alarms.arm(shard, demand.next_timer_ms, ctx.timer_service(), self._delays_ms[shard])
+        self._settle(shard, demand, ctx.timer_service())
         return out
+
+    def _settle(self, shard: int, demand: Demand, timers: Any) -> None:
+        self._store.flush()
+        self._alarms.arm(shard, demand.next_timer_ms, timers, self._delays_ms[shard])
 
     def process_broadcast_element(self, value: bytes, ctx: KeyedBroadcastProcessFunction.Context) -> Sequence[Any]:
         """One policy."""

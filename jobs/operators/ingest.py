@@ -7,6 +7,7 @@ from typing import Any
 
 from pyflink.datastream import ProcessFunction, RuntimeContext
 
+from analytics.bundles import pack, records_of
 from analytics.envelopes import Tag, tag_of
 from analytics.facts import shard_of
 from analytics.ingest import Ingest
@@ -20,7 +21,7 @@ from jobs.settings import JobSettings
 
 
 class IngestOperator(ProcessFunction):  # type: ignore[misc]  # untyped base
-    """Facts go on, each in a row with its shard's key; what is for planners, dead or watched leaves by the side.
+    """Facts go on in bundles, each in a row with its shard's key; what is for planners, dead or watched leaves aside.
 
     Args:
         settings: the JSON of the job's settings.
@@ -35,24 +36,30 @@ class IngestOperator(ProcessFunction):  # type: ignore[misc]  # untyped base
         if not settings.warmup.ingest_apart:
             share_core(settings, runtime_context)
         self._ingest = Ingest(settings.ingest())
+        self._bundled = settings.warmup.bundled
         self._keys = shard_keys(settings.warmup.shards)
         self._dead = runtime_context.get_metrics_group().counter(metrics.DEAD_LETTERS)
 
     def process_element(self, value: bytes, ctx: ProcessFunction.Context) -> Sequence[Any]:
-        """One record; its time on the topic is the element's timestamp."""
-        read = self._ingest.on_record(value, ctx.timestamp())
-        if read.dead is not None:
-            self._dead.inc()
-            dead = (DEAD, dead_letter_row(read.dead))
-            return (dead,) if read.fact is None else (self._row(read.fact), dead)
-        if read.fact is None:
-            return [(CONTROL, addressed(envelope)) for envelope in read.control]
-        if not read.watched:
-            return (self._row(read.fact),)
-        return [self._row(read.fact), *((_SIDES[tag_of(envelope)], addressed(envelope)) for envelope in read.watched)]
-
-    def _row(self, fact: bytes) -> Pair:
-        return Pair(self._keys[shard_of(fact)], fact)
+        """A bundle of records, or one whose time on the topic is the element's timestamp."""
+        records = records_of(value) if self._bundled else ((ctx.timestamp(), value),)
+        on_record = self._ingest.on_record
+        shards: dict[int, list[bytes]] = {}
+        out: list[Any] = []
+        for at_ms, record in records:
+            read = on_record(record, at_ms)
+            fact = read.fact
+            if fact is not None:
+                shards.setdefault(shard_of(fact), []).append(fact)
+            if read.dead is not None:
+                self._dead.inc()
+                out.append((DEAD, dead_letter_row(read.dead)))
+            for envelope in read.control:
+                out.append((CONTROL, addressed(envelope)))
+            for envelope in read.watched:
+                out.append((_SIDES[tag_of(envelope)], addressed(envelope)))
+        out += [Pair(self._keys[shard], pack(facts)) for shard, facts in shards.items()]
+        return out
 
 
 _SIDES = {int(Tag.TURN): TURNS, int(Tag.PROMPTED): PROMPTED}

@@ -17,6 +17,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from jobs import metrics
 from jobs.settings import JobSettings, WarmupSettings
 from schemas import Policy, ReplicaSample, RewardEvent, StackFault, encode
 from schemas.canonical import query_sha256
@@ -167,6 +168,6 @@ def _warmup(stack: Stack, settings: JobSettings, preload: Preload, turn: int) ->
     with stack_redis(stack) as redis:
         redis.flushall()
         with running(stack, f"warmup-{turn}", PROJECT / "jobs" / "warmup.py", settings, 1) as app:
-            rate = _rate(Gauge(app, "demand"), preload.events)
+            rate = _rate(Gauge(app, "demand", metrics.FACTS), preload.events)
         vectors = sum(1 for _ in redis.scan_iter("stoker:*:vec:*", count=10_000))
     return rate, {"commands": written(bootstrap, commands) - before, "embedded": vectors}

@@ -58,15 +58,16 @@ class Gauge:
     Args:
         app: whose job runs.
         operator: its name.
+        metric: what counts them; what Flink counts itself are bundles where it is given bundles.
     """
 
-    def __init__(self, app: FlinkApplication, operator: str) -> None:
+    def __init__(self, app: FlinkApplication, operator: str, metric: str = "numRecordsIn") -> None:
         logs = [taskmanager.log.read_text(errors="replace") for taskmanager in app.taskmanagers]
         found = [re.findall(r"PrometheusReporter HTTP server on port (\d+)", log)[-1] for log in logs]
         self._urls = [f"http://{ports.LOOPBACK}:{port}/metrics" for port in found]
         name = re.escape(operator)
         self._line = re.compile(
-            rf'^flink_taskmanager_job_task_operator_numRecordsIn{{[^}}]*operator_name="{name}"[^}}]*}} (\S+)$', re.M
+            rf'^flink_taskmanager_job_task_operator_{metric}{{[^}}]*operator_name="{name}"[^}}]*}} (\S+)$', re.M
         )
 
     def read(self) -> int:

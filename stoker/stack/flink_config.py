@@ -164,9 +164,10 @@ class FlinkFolder:
         return [str(distribution() / "bin" / "taskmanager.sh"), "start-foreground"]
 
     def _link_jars(self) -> None:
-        """Flink's own jars, flink-python (else a second thread-mode job fails, trap 12) and the Kafka connector."""
+        """Flink's own jars, flink-python (else a second thread-mode job fails, trap 12), the connector and ours."""
         home = distribution()
         wanted = [*(home / "lib").glob("*.jar"), *(home / "opt").glob("flink-python-*.jar"), *jars("flink")]
+        wanted += jars("stoker")
         for old in self.lib.glob("*.jar"):
             old.unlink()
         for jar in wanted:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from analytics.bundles import pack_record
 from jobs.operators import tags
 from jobs.operators.cluster import ClusterOperator
 from jobs.operators.demand import DemandOperator
@@ -137,7 +138,7 @@ class Chain:
             self._wall_ms, _, record, at_ms = heapq.heappop(self._arrivals)
             self.disturb(self)
             self._newest_ms = max(self._newest_ms, at_ms)
-            self._go_on(self.ingest, self.ingest.take(record, None, at_ms, self._wall_ms))
+            self._go_on(self.ingest, self.ingest.take(pack_record(at_ms, record), None, at_ms, self._wall_ms))
             self._executors_answer()
 
     def _executors_answer(self) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from itertools import chain
 from typing import Any
 
 import msgspec
 import pytest
 
+from analytics.bundles import pack, pack_record, unpack
 from analytics.clustered import QueryVector
 from analytics.demand import Demand
 from analytics.envelopes import Embedded, EmbedRequest, Partial, PrefixDelta, Tag, key_of, open_as, seal, tag_of
@@ -39,6 +41,8 @@ from tests.jobs.flink_stand_in import AtOnce, Backend, Context, Plain
 START_MS = 1_796_000_000_000
 SETTINGS = JobSettings()
 CONFIG = SETTINGS.to_json()
+SINGLY = JobSettings.model_validate({"warmup": {"bundle_records": 1}}).to_json()
+"""Records come to ingest as they lie on their topic."""
 SIXTEEN = JobSettings.model_validate({"warmup": {"embed_batch": 16}}).to_json()
 """Texts in a model call."""
 POOL = SETTINGS.redis.pool_key
@@ -56,6 +60,11 @@ def key(shard: int) -> int:
     return shard_keys(SETTINGS.warmup.shards)[shard]
 
 
+def is_side(out: Any) -> bool:
+    """Whether an output leaves by a tag."""
+    return isinstance(out, tuple)
+
+
 def opened(operator: Any, backend: Backend) -> Any:
     """The operator, as Flink has it after a start."""
     operator.open(backend)
@@ -64,7 +73,7 @@ def opened(operator: Any, backend: Backend) -> Any:
 
 def test_ingest_splits_facts_control_and_dead_letters() -> None:
     backend = Backend()
-    operator = opened(IngestOperator(CONFIG), backend)
+    operator = opened(IngestOperator(SINGLY), backend)
     context = Context(backend, watermark_ms=START_MS)
     (fact,) = operator.process_element(Workload().record(START_MS), context)
     assert isinstance(fact, bytes)
@@ -72,12 +81,66 @@ def test_ingest_splits_facts_control_and_dead_letters() -> None:
     ((tag, control),) = operator.process_element(encode(sample), context)
     assert tag is CONTROL
     assert key_of(control) == "gpu"
-    counted, (tag, row) = operator.process_element(b"{", context)
+    (tag, row), counted = operator.process_element(b"{", context)
     assert isinstance(counted, bytes)
     assert tag is DEAD
     assert row[0] == b"malformed_json"
     assert decode(row[1], DeadLetter).source_topic == "llm.requests"
     assert backend.counters["stoker_dead_letters"].count == 1
+
+
+def test_a_bundle_of_records_gives_what_its_records_give_and_one_row_a_shard() -> None:
+    workload = Workload()
+    records = [(START_MS + i * 10, workload.record(START_MS + i * 10)) for i in range(100)]
+    records[3:3] = [(START_MS + 30, b"{"), (START_MS + 60_000 + 30, records[4][1]), (START_MS, b"")]
+    singly, bundled = opened(IngestOperator(SINGLY), Backend()), opened(IngestOperator(CONFIG), Backend())
+    expected = [out for at, record in records for out in singly.process_element(record, Context(Backend(), None, at))]
+    bundle = b"".join(pack_record(*each) for each in records)
+    found = bundled.process_element(bundle, Context(Backend(), None, START_MS + 100_000))
+    assert [row[1] for tag, row in filter(is_side, found)] == [row[1] for tag, row in filter(is_side, expected)]
+    rows = [unpack(row) for row in found if isinstance(row, bytes)]
+    assert len(rows) == SETTINGS.warmup.shards
+    assert sorted(chain.from_iterable(rows)) == sorted(
+        fact for row in expected if isinstance(row, bytes) for fact in unpack(row)
+    )
+    for row in rows:
+        assert len({shard_of(fact) for fact in row}) == 1
+
+
+def test_demand_takes_a_bundle_as_it_takes_its_facts_and_dies_well_between_two() -> None:
+    def outputs(size: int, die: bool) -> list[bytes]:
+        backend, out, due = Backend(), [], {}
+        operator = opened(DemandOperator(CONFIG), backend)
+        mine = [fact for fact in facts(600) if shard_of(fact) == 3] * 2
+        for at in range(0, len(mine), size):
+            if die:
+                operator = opened(DemandOperator(CONFIG), backend)
+            context = Context(backend, key(3), START_MS)
+            out += operator.process_element(pack(mine[at : at + size]), context)
+            due |= dict.fromkeys(context.event_timers)
+        assert die or backend.counters["stoker_facts"].count == len(mine)
+        return out + [each for at in due for each in operator.on_timer(at, Context(backend, key(3), at))]
+
+    alone = outputs(1, die=False)
+    assert {tag_of(envelope) for envelope in alone} >= {Tag.PARTIAL, Tag.DELTA, Tag.INSIGHT}
+    assert outputs(16, die=False) == outputs(16, die=True) == outputs(10_000, die=False) == alone
+
+
+def test_entries_written_before_bundles_are_still_read() -> None:
+    backend = Backend()
+    backend.key = 0
+    store = open_log_store(backend, 2)
+    store._logs[1].add(b"\x00old")
+    store.append(1, b"\x00new")
+    store.append(1, b"")
+    assert store.read(1) == [b"\x00old", b"\x00new", b""]
+    store.flush()
+    store.flush()
+    assert open_log_store(backend, 2).read(1) == [b"\x00old", b"\x00new", b""]
+    store.append(1, b"gone")
+    store.clear(1)
+    store.flush()
+    assert open_log_store(backend, 2).read(1) == []
 
 
 def test_demand_restored_at_any_point_says_the_same_as_one_that_never_died() -> None:
@@ -88,7 +151,7 @@ def test_demand_restored_at_any_point_says_the_same_as_one_that_never_died() -> 
             if index == die_at:
                 operator = opened(DemandOperator(CONFIG), backend)
             context = Context(backend, key(shard_of(fact)), START_MS)
-            out += operator.process_element(fact, context)
+            out += operator.process_element(pack([fact]), context)
             timers.update(dict.fromkeys((at, shard_of(fact)) for at in context.event_timers))
         for at, shard in sorted(timers):
             out += operator.on_timer(at, Context(backend, key(shard), at))
@@ -124,7 +187,7 @@ def test_demand_registers_its_timer_once_and_ignores_one_that_was_moved() -> Non
     registered = []
     for fact in [fact for fact in facts(400) if shard_of(fact) == shard_of(facts(1)[0])]:
         context = Context(backend, key(shard_of(fact)), START_MS)
-        operator.process_element(fact, context)
+        operator.process_element(pack([fact]), context)
         registered += context.event_timers
     assert len(registered) == 1
     assert operator.on_timer(registered[0] - 1, Context(backend, key(shard_of(facts(1)[0])), registered[0])) == []
@@ -135,10 +198,14 @@ def test_demand_refuses_a_state_of_another_number_of_shards() -> None:
 
     backend = Backend()
     fact = facts(1)[0]
-    opened(DemandOperator(CONFIG), backend).process_element(fact, Context(backend, key(shard_of(fact)), START_MS))
+    opened(DemandOperator(CONFIG), backend).process_element(
+        pack([fact]), Context(backend, key(shard_of(fact)), START_MS)
+    )
     other = JobSettings.model_validate({"warmup": {"shards": 64}}).to_json()
     with pytest.raises(BrokenConfiguration, match="shards=8"):
-        opened(DemandOperator(other), backend).process_element(fact, Context(backend, key(shard_of(fact)), START_MS))
+        opened(DemandOperator(other), backend).process_element(
+            pack([fact]), Context(backend, key(shard_of(fact)), START_MS)
+        )
 
 
 def test_policy_survives_in_broadcast_state() -> None:
@@ -154,7 +221,7 @@ def test_policy_survives_in_broadcast_state() -> None:
     restored = opened(DemandOperator(CONFIG), backend)
     sent = []
     for fact in facts(200) + facts(200):
-        sent += restored.process_element(fact, Context(backend, key(shard_of(fact)), START_MS))
+        sent += restored.process_element(pack([fact]), Context(backend, key(shard_of(fact)), START_MS))
     assert sent == []
 
 
@@ -306,7 +373,7 @@ def test_prefix_and_plan_go_on_from_their_state() -> None:
         timers = {}
         for fact in facts(500):
             context = Context(demand._marker_state._backend, key(shard_of(fact)), START_MS)
-            demand.process_element(fact, context)
+            demand.process_element(pack([fact]), context)
             timers.update(dict.fromkeys((at, shard_of(fact)) for at in context.event_timers))
         slid = [
             envelope
@@ -388,12 +455,13 @@ def test_a_policy_that_cannot_be_read_is_a_dead_letter() -> None:
 
 def test_accounting_of_a_shard_that_only_saw_dead_records_is_published() -> None:
     backend = Backend()
-    ingest, operator = opened(IngestOperator(CONFIG), Backend()), opened(DemandOperator(CONFIG), backend)
-    dead = next(iter(ingest.process_element(b"{", Context(Backend(), watermark_ms=START_MS))))
-    context = Context(backend, key(shard_of(dead)), START_MS)
-    operator.process_element(dead, context)
+    ingest, operator = opened(IngestOperator(SINGLY), Backend()), opened(DemandOperator(CONFIG), backend)
+    _, counted = ingest.process_element(b"{", Context(Backend(), watermark_ms=START_MS))
+    shard_key = key(shard_of(unpack(counted)[0]))
+    context = Context(backend, shard_key, START_MS)
+    operator.process_element(counted, context)
     (due,) = context.event_timers
-    (insight,) = operator.on_timer(due, Context(backend, key(shard_of(dead)), due))
+    (insight,) = operator.on_timer(due, Context(backend, shard_key, due))
     assert decode(insight[2 + insight[1] :], Accounting).dead == 1
 
 
@@ -417,7 +485,7 @@ def test_shards_end_a_slide_one_after_the_other_and_the_prefix_trees_after_all_o
     deltas = []
     for fact in facts(300):
         context = Context(backend, key(shard_of(fact)), START_MS)
-        operator.process_element(fact, context)
+        operator.process_element(pack([fact]), context)
         due.update((shard_of(fact), at) for at in context.event_timers)
     slide_ms, spread_ms = SETTINGS.warmup.pane_ms, SETTINGS.slide_spread_ms
     assert 0 < spread_ms < SETTINGS.planning().scaled_tick_ms

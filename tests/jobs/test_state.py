@@ -17,10 +17,12 @@ def test_a_log_store_shows_the_current_key_only() -> None:
     store.append(1, b"b")
     store.append(0, b"c")
     store.put(-1, b"meta")
+    store.flush()
     backend.key = 2
     assert list(store.read(0)) == []
     assert list(store.items()) == []
     store.append(0, b"other")
+    store.flush()
     backend.key = 1
     assert list(store.read(0)) == [b"a", b"c"]
     assert list(store.items()) == [(-1, b"meta")]

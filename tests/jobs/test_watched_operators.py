@@ -30,7 +30,8 @@ from schemas.canonical import h128, query_sha256, segment_hash
 from tests.jobs.flink_stand_in import Backend, Context, Plain
 
 START_MS = 1_796_000_000_000
-CONFIG = JobSettings.model_validate({"warmup": {"pattern_scopes": ["default"], "prompt_scopes": ["default"]}}).to_json()
+WATCHED = {"pattern_scopes": ["default"], "prompt_scopes": ["default"], "bundle_records": 1}
+CONFIG = JobSettings.model_validate({"warmup": WATCHED}).to_json()
 
 
 def opened(operator: Any, backend: Backend) -> Any:
@@ -179,7 +180,7 @@ def test_uses_of_a_managed_prompt_and_an_adopted_answer_reach_the_plan(die: bool
 
 
 def test_scopes_that_did_not_ask_have_nothing_but_their_fact() -> None:
-    ingest = opened(IngestOperator(JobSettings().to_json()), Backend())
+    ingest = opened(IngestOperator(JobSettings.model_validate({"warmup": {"bundle_records": 1}}).to_json()), Backend())
     value = record(0, "hello", "sys", prompt=PromptRef("faq", "3"))
     (fact,) = ingest.process_element(value, Context(Backend(), watermark_ms=START_MS))
     assert isinstance(fact, bytes)

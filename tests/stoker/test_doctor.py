@@ -20,7 +20,8 @@ from stoker.stack.process import Record, boot_id, start_ticks
 def test_every_finding_that_is_not_ok_has_a_cure() -> None:
     found = doctor.findings()
     assert [finding.part for finding in found] == [
-        "python", "packages", "torch", "java", "kafka jars", "flink jars", "flink", "redis", "model", "room", "ports",
+        "python", "packages", "torch", "java", "kafka jars", "flink jars", "stoker jars", "flink",
+        "redis", "model", "room", "ports",
     ]  # fmt: skip
     assert all(finding.ok or finding.cure for finding in found)
 
