@@ -96,9 +96,15 @@ def stack_redis(stack: Stack) -> Iterator[Any]:
 
 @contextmanager
 def running(
-    stack: Stack, name: str, script: Path, settings: JobSettings, parallelism: int, flags: Sequence[str] = ()
+    stack: Stack,
+    name: str,
+    script: Path,
+    settings: JobSettings,
+    parallelism: int,
+    flags: Sequence[str] = (),
+    cluster: FlinkConfig | None = None,
 ) -> Iterator[FlinkApplication]:
-    """A job in application mode, ended afterwards. Flags are the script's own."""
+    """A job in application mode, ended afterwards. Flags are the script's own; the cluster is as its settings ask."""
     config = stack.state.data(f"bench-{name}") / "settings.json"
     config.write_text(settings.to_json())
     app = start_application(
@@ -107,7 +113,7 @@ def running(
         ["--config", str(config), *flags],
         state=stack.state,
         parallelism=parallelism,
-        config=FlinkConfig.of_job(settings.warmup),
+        config=cluster or FlinkConfig.of_job(settings.warmup),
     )
     try:
         yield app

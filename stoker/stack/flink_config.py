@@ -40,7 +40,7 @@ LATER_C2 = (
 """A TaskManager compiles for good what has run four times as often as Java's defaults ask for: PyFlink's code is large,
 and on a small machine that compiler would take a sixth of the job's time in its first minutes, and gain it little."""
 NO_C2 = "-XX:TieredStopAtLevel=1"
-"""A JobManager computes next to nothing."""
+"""A JobManager computes next to nothing, and with records in bundles so does the Java of a TaskManager."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ class FlinkConfig:
         state_backend: hashmap or rocksdb.
         jobmanager_host: by which TaskManagers reach the JobManager.
         bind_host: address that everything listens on; 0.0.0.0 in containers.
+        compiler: options of the TaskManagers' Java about what it compiles, and when.
     """
 
     rest_port: int = 0
@@ -76,11 +77,16 @@ class FlinkConfig:
     state_backend: str = "hashmap"
     jobmanager_host: str = ports.LOOPBACK
     bind_host: str = ports.LOOPBACK
+    compiler: str = NO_C2
 
     @classmethod
     def of_job(cls, warmup: WarmupSettings) -> FlinkConfig:
         """What the job's own settings ask of its cluster."""
-        return cls(checkpoint_interval_ms=warmup.checkpoint_ms, subtask_slots=warmup.subtask_slots)
+        return cls(
+            checkpoint_interval_ms=warmup.checkpoint_ms,
+            subtask_slots=warmup.subtask_slots,
+            compiler=NO_C2 if warmup.bundled else LATER_C2,
+        )
 
 
 def distribution() -> Path:
@@ -201,7 +207,7 @@ env:
     opts:
       all: {java_options.group(1) if java_options else ""}
       jobmanager: {NO_C2}
-      taskmanager: {LATER_C2}
+      taskmanager: {config.compiler}
 jobmanager:
   bind-host: {bind}
   rpc: {{address: {host}, port: {rpc_port}}}

@@ -5,16 +5,18 @@ from pathlib import Path
 import pytest
 import yaml
 
+from jobs.settings import WarmupSettings
 from schemas.errors import StackFault
 from stoker.stack import paths
-from stoker.stack.flink_config import FlinkConfig, FlinkFolder
+from stoker.stack.flink_config import LATER_C2, NO_C2, FlinkConfig, FlinkFolder
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FlinkFolder:
-    jar = tmp_path / "cache" / "jars" / "flink" / "flink-sql-connector-kafka-x.jar"
-    jar.parent.mkdir(parents=True)
-    jar.touch()
+    for name, file in (("flink", "flink-sql-connector-kafka-x.jar"), ("stoker", "stoker-flink.jar")):
+        jar = tmp_path / "cache" / "jars" / name / file
+        jar.parent.mkdir(parents=True)
+        jar.touch()
     monkeypatch.setenv("STOKER_CACHE", str(tmp_path / "cache"))
     return FlinkFolder(tmp_path / "cluster")
 
@@ -34,8 +36,12 @@ def test_it_is_what_the_design_asks_for(folder: FlinkFolder) -> None:
     assert "Prometheus" in config["metrics"]["reporter"]["prom"]["factory"]["class"]
     options = config["env"]["java"]["opts"]
     assert "--add-opens" in options["all"]
-    assert "Tier4" in options["taskmanager"]
-    assert "Tier4" not in options["jobmanager"]
+    assert options["taskmanager"] == options["jobmanager"] == NO_C2
+
+
+@pytest.mark.parametrize(("records", "compiler"), [(256, NO_C2), (1, LATER_C2)])
+def test_java_compiles_for_good_only_where_records_come_one_by_one(records: int, compiler: str) -> None:
+    assert FlinkConfig.of_job(WarmupSettings(bundle_records=records)).compiler == compiler
 
 
 def test_this_python_comes_first_on_path_and_the_jars_are_in_lib(folder: FlinkFolder) -> None:
