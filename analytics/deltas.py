@@ -51,15 +51,19 @@ class PendingChains:
         """One delta per place, in the order of places; nothing is pending afterwards."""
         roots: dict[Place, dict[Root, int]] = {}
         chains: dict[Place, list[Chain]] = {}
+        heads: dict[bytes, tuple[int, list[Chain]]] = {}
         for key in sorted(self._chains):
             weight, last_ms, names_bytes = self._chains[key]
-            names = unpack_names(key[:names_bytes])
-            place = (names.scope, names.pool)
-            root = Root(names.model, names.adapter, names.template_sha, names.tools_sha, names.salt_ref)
-            known = roots.setdefault(place, {})
-            index = known.setdefault(root, len(known))
+            head = key[:names_bytes]
+            found = heads.get(head)
+            if found is None:
+                names = unpack_names(head)
+                place = (names.scope, names.pool)
+                root = Root(names.model, names.adapter, names.template_sha, names.tools_sha, names.salt_ref)
+                known = roots.setdefault(place, {})
+                found = heads[head] = known.setdefault(root, len(known)), chains.setdefault(place, [])
             hashes, tokens, roles = unpack_chain(key[names_bytes:])
-            chains.setdefault(place, []).append(Chain(index, hashes, tokens, roles, weight / MICRO, last_ms))
+            found[1].append(Chain(found[0], hashes, tokens, roles, weight / MICRO, last_ms))
         requests = self._requests
         self._bytes, self._chains, self._requests = 0, {}, {}
         for place in sorted(requests):

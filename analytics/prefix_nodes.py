@@ -11,6 +11,7 @@ import hashlib
 import heapq
 import math
 from collections.abc import Iterator
+from math import exp, log1p
 
 from analytics.decay import EMPTY
 from analytics.envelopes import Chain, Root
@@ -130,7 +131,7 @@ class NodeTable:
         Returns:
             when the deepest segment that was known before had been asked for last; None where none was.
         """
-        nodes, hashes = self._nodes, chain.hashes
+        nodes, hashes, last_ms, changed = self._nodes, chain.hashes, chain.last_ms, self._dirty.add
         before_ms: int | None = None
         parent: Node | None = None
         for index, tokens in enumerate(chain.tokens):
@@ -142,19 +143,19 @@ class NodeTable:
                 if ghost is not None:
                     self._dirty_ghosts.add(key)
                     level, before_ms = ghost.level, ghost.last_ms
-                node = nodes[key] = Node(key, parent, tokens, chain.roles[index], level, chain.last_ms)
+                node = nodes[key] = Node(key, parent, tokens, chain.roles[index], level, last_ms)
                 if parent is not None:
                     parent.children += 1
             else:
                 before_ms = node.last_ms
             level = node.level
             if mark > level:
-                node.level = mark + math.log1p(math.exp(level - mark))
+                node.level = mark + log1p(exp(level - mark))
             else:
-                node.level = level + math.log1p(math.exp(mark - level))
-            if chain.last_ms > node.last_ms:
-                node.last_ms = chain.last_ms
-            self._dirty.add(key)
+                node.level = level + log1p(exp(mark - level))
+            if last_ms > node.last_ms:
+                node.last_ms = last_ms
+            changed(key)
             parent = node
         return before_ms
 
