@@ -142,6 +142,18 @@ def _without_rights(doing: str, fault: Exception) -> BrokenConfiguration:
     return BrokenConfiguration(f"Redis, {doing}: {fault}; check the [redis] section: login and rights")
 
 
+_PASSING = (
+    exceptions.OutOfMemoryError,
+    exceptions.ReadOnlyError,
+    exceptions.TryAgainError,
+    exceptions.ClusterDownError,
+    exceptions.ExecAbortError,
+    exceptions.InvalidResponse,
+    exceptions.NoScriptError,
+)
+"""What a Redis answers that is full, demoted, or just ends or begins: half an answer, a script that it has not yet."""
+
+
 @contextmanager
 def sorted_faults(doing: str) -> Iterator[None]:
     """Turn what redis-py raises inside the block into Stoker's error tree."""
@@ -153,7 +165,7 @@ def sorted_faults(doing: str) -> Iterator[None]:
         if (why := _why_refused(fault)) is not None:
             raise BrokenConfiguration(f"Redis, {doing}: {why}") from fault
         raise TransientFault(f"Redis, {doing}: {type(fault).__name__}: {fault}") from fault
-    except (exceptions.OutOfMemoryError, exceptions.ReadOnlyError, exceptions.TryAgainError) as fault:
+    except _PASSING as fault:
         raise TransientFault(f"Redis, {doing}: {fault}") from fault
     except exceptions.RedisError as fault:
         if isinstance(fault, exceptions.ResponseError) and str(fault).startswith(_NO_RIGHT_IN_A_SCRIPT):

@@ -10,10 +10,15 @@ from connectors.engines.base import ChatMessage, Messages, Prompt, Tokens
 from connectors.redis.base import AsyncBlobs
 from connectors.redis.keys import blob_key
 from executor.outcomes import Ending
-from schemas import OutcomeReason, PoisonMessage, Prefix, Segment, TransientFault
+from schemas import OutcomeReason, PoisonMessage, Prefix, Segment, StackFault, TransientFault
 from schemas.canonical import h128, root_hash, segment_hash
 
 MAX_TOKEN_ID = 2**32 - 1
+
+
+STORE_FAULTS = (TransientFault, StackFault)
+"""What a Redis raises that does not serve. One that answers what it should not may be on its way down or up, so it is
+asked again too; if it stays so, the command ends as `store_unavailable` and says what came."""
 
 
 class StoreFault(TransientFault):
@@ -51,7 +56,7 @@ async def prompt_of(blobs: AsyncBlobs, scope: str, target: Prefix) -> Prompt:
     tools_sha = target.render.tools_sha
     try:
         found = await blobs.get(scope, [*hashes, *([tools_sha] if tools_sha else [])])
-    except TransientFault as fault:
+    except STORE_FAULTS as fault:
         raise StoreFault(str(fault)) from fault
     except PoisonMessage as error:
         raise _skipped(OutcomeReason.CONTENT_MISMATCH, str(error)) from error

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from connectors.redis.base import AsyncBlobs, AsyncVectors, EmbeddingCache, EmbeddingEntry
-from executor.apply.content import StoreFault
+from executor.apply.content import STORE_FAULTS, StoreFault
 from executor.outcomes import Ending
-from schemas import Embedding, OutcomeReason, PoisonMessage, TransientFault, WarmupCommand
+from schemas import Embedding, OutcomeReason, PoisonMessage, WarmupCommand
 from schemas.canonical import query_sha256
 
 JITTER_SHARE = 0.1
@@ -39,7 +39,7 @@ class EmbeddingApplier:
         assert isinstance(target, Embedding)
         try:
             return await self._apply(command, target)
-        except TransientFault as fault:
+        except STORE_FAULTS as fault:
             raise StoreFault(str(fault)) from fault
         except PoisonMessage as error:
             return Ending("skipped", OutcomeReason.CONTENT_MISMATCH, error=str(error))

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from connectors.redis.base import AsyncBlobs, AsyncVectors, Vector
 from connectors.redis.semantic import NEAR_LOOKED_AT, SAME_QUERY_DISTANCE, Answer, CacheName, SemanticCache
-from executor.apply.content import StoreFault
+from executor.apply.content import STORE_FAULTS, StoreFault
 from executor.outcomes import Ending
-from schemas import OutcomeReason, PoisonMessage, RefusedCommand, Response, TransientFault, WarmupCommand
+from schemas import OutcomeReason, PoisonMessage, RefusedCommand, Response, WarmupCommand
 from schemas.canonical import h128, query_sha256
 
 E = TypeVar("E", bound=Ending | None)
@@ -174,7 +174,7 @@ async def _ended(work: Awaitable[E]) -> E | Ending:
     """
     try:
         return await work
-    except TransientFault as fault:
+    except STORE_FAULTS as fault:
         raise StoreFault(str(fault)) from fault
     except PoisonMessage as error:
         return Ending("skipped", OutcomeReason.CONTENT_MISMATCH, error=str(error))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from connectors.metrics import SILENT, MetricSink
 from connectors.redis.base import Values
 from connectors.values import Loader, LoaderSettings
-from executor.apply.content import SourceFault, StoreFault
+from executor.apply.content import STORE_FAULTS, SourceFault, StoreFault
 from executor.apply.value_batches import Batches
 from executor.outcomes import Ending
 from schemas import OutcomeReason, RefusedCommand, TransientFault, Value, WarmupCommand
@@ -65,7 +65,7 @@ class ValueApplier:
         try:
             await self.values.put(command.scope, {target.key: value}, target.ttl_ms)
             held = (await self.values.get(command.scope, [target.key])).get(target.key)
-        except TransientFault as fault:
+        except STORE_FAULTS as fault:
             raise StoreFault(str(fault)) from fault
         if held != value:
             return Ending("applied", OutcomeReason.UNVERIFIED, error="the value could not be read back")

@@ -14,7 +14,7 @@ from connectors.redis.semantic_layout import entry_of
 from executor import sweeper
 from executor.apply.response import ResponseApplier
 from executor.ports import wall_clock_ms
-from schemas import RefusedCommand, Response, TransientFault
+from schemas import RefusedCommand, Response, StackFault, TransientFault
 from schemas.canonical import h128, query_sha256, response_key
 
 SCOPE = "acme"
@@ -210,6 +210,7 @@ class Stubborn:
     ("cache", "status", "reason"),
     [
         (Stubborn(TransientFault("gone")), "failed", "store_unavailable"),
+        (Stubborn(StackFault("an answer of no sense")), "failed", "store_unavailable"),
         (Stubborn(RefusedCommand("no search", "unsupported")), "rejected", "unsupported"),
         (Stubborn(RefusedCommand("other fields", "index_mismatch")), "rejected", "index_mismatch"),
         (Stubborn(), "applied", "unverified"),

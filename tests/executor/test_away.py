@@ -9,7 +9,7 @@ import pytest
 
 from connectors.redis import fake
 from executor.ports import wall_clock_ms
-from schemas import Model, ReplicaSample, TransientFault, decode, topics
+from schemas import Model, ReplicaSample, StackFault, TransientFault, decode, topics
 from schemas.canonical import model_key
 
 LONG = " ".join(f"word{i}" for i in range(40))
@@ -44,6 +44,26 @@ async def test_a_prefix_whose_text_stays_away_fails_and_asks_the_engine_nothing(
     world.send(command)
     assert ((o := await world.outcome(command)).status, o.reason) == ("failed", "store_unavailable")
     assert world.engines["r0"].requests == []
+
+
+@pytest.mark.parametrize(("odd", "status"), [(2, "applied"), (3, "failed")])
+async def test_a_redis_that_answers_oddly_while_it_dies_or_begins_is_asked_again(world, odd: int, status: str) -> None:
+    class Odd(fake.MemoryAsyncBlobs):
+        calls = 0
+
+        async def get(self, *request: Any) -> dict[str, bytes]:
+            self.calls += 1
+            if self.calls <= odd:
+                raise StackFault("unknown command; is it Redis 7 or later?")
+            return await super().get(*request)
+
+    await world.start(world.ports(blobs=Odd(world.store)), attempts=3)
+    command = world.warm(world.prefix(LONG))
+    world.send(command)
+    assert (o := await world.outcome(command)).status == status, o
+    if status == "failed":
+        assert o.reason == "store_unavailable"
+        assert "unknown command" in o.error
 
 
 async def test_while_all_of_redis_is_away_nothing_is_done_and_afterwards_only_what_has_not_expired(world) -> None:

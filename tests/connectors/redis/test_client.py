@@ -42,6 +42,8 @@ def test_both_clients_take_the_options_of_every_kind_of_url(url: str) -> None:
         (exceptions.TimeoutError(), TransientFault),
         (exceptions.BusyLoadingError(), TransientFault),
         (exceptions.OutOfMemoryError(), TransientFault),
+        (exceptions.InvalidResponse("half an answer"), TransientFault),
+        (exceptions.MasterDownError("no master"), TransientFault),
         (exceptions.AuthenticationError(), BrokenConfiguration),
         (exceptions.NoPermissionError(), BrokenConfiguration),
         (exceptions.ResponseError("unknown command"), StackFault),
