@@ -12,9 +12,10 @@ from stoker.stack.container import command
 
 @pytest.fixture
 def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    jar = tmp_path / "cache" / "jars" / "flink" / "flink-sql-connector-kafka-x.jar"
-    jar.parent.mkdir(parents=True)
-    jar.touch()
+    for name in ("flink", "stoker"):
+        jar = tmp_path / "cache" / "jars" / name / "x.jar"
+        jar.parent.mkdir(parents=True)
+        jar.touch()
     monkeypatch.setenv("STOKER_CACHE", str(tmp_path / "cache"))
     return {"STOKER_STATE": str(tmp_path / "state"), "STOKER_LOCAL": str(tmp_path / "local"), "STOKER_PARALLELISM": "3"}
 
