@@ -13,7 +13,7 @@ from stoker.stack.container import command
 @pytest.fixture
 def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     for name in ("flink", "stoker"):
-        jar = tmp_path / "cache" / "jars" / name / "x.jar"
+        jar = tmp_path / "cache" / "jars" / name / f"{name}-x.jar"
         jar.parent.mkdir(parents=True)
         jar.touch()
     monkeypatch.setenv("STOKER_CACHE", str(tmp_path / "cache"))
