@@ -19,12 +19,12 @@ lint: setup
 check: lint ## lint, types, pure tests: under two minutes
 	$(PURE) -m "not service and not faults and not slow"
 
-test: lint ## everything: all pure tests, then those with the real stack in two lanes, each with a Kafka and a Redis of its own
+test: lint ## everything: all pure tests, then those with the real stack, one at a time
 	$(PURE) -m "not service and not faults"
-	$(BIN)/pytest -q -n 2 --dist loadgroup --durations=15 -m "(service or faults) and not long"
+	$(BIN)/pytest -q --durations=15 -m "(service or faults) and not long"
 
 test-faults: setup ## every process killed at random moments, ten times each; and what takes too long for `make test`
-	STOKER_FAULT_ROUNDS=$${STOKER_FAULT_ROUNDS:-10} $(BIN)/pytest -q -n 2 --dist loadgroup -m "faults or long" --durations=15
+	STOKER_FAULT_ROUNDS=$${STOKER_FAULT_ROUNDS:-10} $(BIN)/pytest -q -m "faults or long" --durations=15
 
 demo: setup ## the whole path for two minutes, and a page about it; `make demo ARGS="--input ../shared/data --minutes 5"`
 	$(BIN)/stoker demo --html stoker-demo.html $(ARGS)

@@ -39,13 +39,6 @@ def _started(make: Callable[[], Service]) -> Service:
         pytest.skip(str(fault))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Lanes of `make test`: a file stays in one lane, and so does a folder that shares one deployment."""
-    for item in items:
-        shared = {"deployment", "whole"} & set(getattr(item, "fixturenames", ()))
-        item.add_marker(pytest.mark.xdist_group(str(item.path.parent if shared else item.path)))
-
-
 @pytest.fixture(scope="session")
 def started() -> Callable[[Callable[[], Service]], Service]:
     """For fixtures elsewhere that start a service of their own: skips, or fails in CI, where it cannot be started."""
