@@ -17,7 +17,7 @@ from connectors.encoders.manifest import read_manifest
 from connectors.settings import EncoderSettings
 from schemas.errors import BrokenConfiguration, StackFault
 from stoker.stack import java, paths, ports
-from stoker.stack.flink_config import distribution
+from stoker.stack.flink_java import distribution
 from stoker.stack.kafka import KafkaConfig
 from stoker.stack.process import living
 from stoker.stack.redis import RedisConfig, server_command
@@ -131,14 +131,18 @@ def jars(name: str) -> Finding:
 
 
 def flink() -> Finding:
-    """The distribution inside apache-flink, with scripts that may be run."""
+    """The distribution inside apache-flink, with a client that may be run."""
     try:
-        scripts = [distribution() / "bin" / name for name in ("standalone-job.sh", "taskmanager.sh", "flink")]
+        client = distribution() / "bin" / "flink"
     except StackFault as fault:
         return Finding("flink", False, str(fault))
-    blocked = [script.name for script in scripts if not os.access(script, os.X_OK)]
-    told = f"{', '.join(blocked)} may not be executed" if blocked else str(distribution())
-    return Finding("flink", not blocked, told, f"{SETUP} (it sets the run bit)")
+    runs = os.access(client, os.X_OK)
+    return Finding(
+        "flink",
+        runs,
+        str(distribution() if runs else f"{client} may not be executed"),
+        f"{SETUP} (it sets the run bit)",
+    )
 
 
 def redis() -> Finding:

@@ -14,7 +14,7 @@ import pytest
 
 from schemas.errors import StackFault
 from stoker.stack import ports
-from stoker.stack.flink_config import distribution
+from stoker.stack.flink_java import distribution
 from stoker.stack.java import java_home
 from stoker.stack.kafka import Kafka, KafkaConfig
 from stoker.stack.paths import PROJECT, StateFolder, cache_folder, jars

@@ -43,11 +43,11 @@ def command(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[list[
     folder = FlinkFolder(shared, local=Path(environ.get("STOKER_LOCAL", "/tmp/flink")))
     folder.prepare(config, REST_PORT, RPC_PORT, parallelism)
     if role == "taskmanager":
-        return folder.taskmanager_command(), folder.environment()
+        return folder.taskmanager_command(config), folder.environment()
     newest = folder.newest_checkpoint()
     restored = str(newest) if newest is not None else environ.get("STOKER_SAVEPOINT", "")
     return (
-        folder.jobmanager_command(uuid.uuid4().hex, restored, arguments[1], arguments[2:]),
+        folder.jobmanager_command(config, uuid.uuid4().hex, restored, arguments[1], arguments[2:]),
         folder.environment(),
     )
 

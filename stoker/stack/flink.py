@@ -322,10 +322,12 @@ class FlinkApplication:
         record = self.record
         self.folder.prepare(record.config, record.rest_port, record.rpc_port, record.parallelism)
         (self.folder.root / "application.json").write_bytes(msgspec.json.encode(record))
-        command = self.folder.jobmanager_command(record.job_id, record.restored_from, record.script, record.args)
+        command = self.folder.jobmanager_command(
+            record.config, record.job_id, record.restored_from, record.script, record.args
+        )
         self.jobmanager.start(command, self.folder.environment())
         for index in range(record.taskmanagers):
             self._start_taskmanager(index)
 
     def _start_taskmanager(self, index: int) -> None:
-        self.taskmanager(index).start(self.folder.taskmanager_command(), self.folder.environment())
+        self.taskmanager(index).start(self.folder.taskmanager_command(self.record.config), self.folder.environment())

@@ -1,22 +1,20 @@
-"""The configuration folder of one Flink cluster: `config.yaml`, log4j files, and the environment its scripts want.
+"""The folder of one Flink cluster: `config.yaml`, log4j files, commands of its processes and their environment.
 
 Thread mode, one slot a TaskManager, aligned exactly-once checkpoints, quick heartbeats (DESIGN §6).
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.settings import WarmupSettings
-from schemas.errors import StackFault
-from stoker.stack import ports
+from stoker.stack import flink_java, ports
+from stoker.stack.flink_java import MANAGED_MB, NETWORK_MB, class_path, distribution
 from stoker.stack.java import java_home
-from stoker.stack.paths import PROJECT, jars, python_bin
+from stoker.stack.paths import PROJECT, python_bin
 
 LOG4J = """\
 rootLogger.level = INFO
@@ -89,18 +87,6 @@ class FlinkConfig:
         )
 
 
-def distribution() -> Path:
-    """The Flink distribution inside the pip package.
-
-    Raises:
-        StackFault: when apache-flink is not installed.
-    """
-    spec = importlib.util.find_spec("pyflink")
-    if spec is None or spec.origin is None:
-        raise StackFault("apache-flink is not installed: run `make setup`")
-    return Path(spec.origin).parent
-
-
 @dataclass(frozen=True)
 class FlinkFolder:
     """Files of one cluster: configuration, jars, checkpoints, savepoints.
@@ -125,7 +111,7 @@ class FlinkFolder:
 
     @property
     def lib(self) -> Path:
-        """FLINK_LIB_DIR: links to Flink's jars and ours."""
+        """FLINK_LIB_DIR, of clients such as `flink run`: links to Flink's jars and ours."""
         return self.own / "lib"
 
     @property
@@ -145,49 +131,47 @@ class FlinkFolder:
 
     def prepare(self, config: FlinkConfig, rest_port: int, rpc_port: int, parallelism: int) -> None:
         """Write configuration and the lib folder. Done at every start: a changed setting takes effect then."""
-        for path in (self.conf, self.checkpoints, self.savepoints, self.own / "tmp", self.lib, self.own / "pid"):
+        for path in (self.conf, self.checkpoints, self.savepoints, self.own / "tmp", self.lib):
             path.mkdir(parents=True, exist_ok=True)
         (self.conf / "config.yaml").write_text(self._yaml(config, rest_port, rpc_port, parallelism))
-        for name in (
-            "log4j.properties",
-            "log4j-console.properties",
-            "log4j-cli.properties",
-            "log4j-session.properties",
-        ):
+        for name in ("log4j-console.properties", "log4j-cli.properties"):
             (self.conf / name).write_text(LOG4J)
         self._link_jars()
 
-    def jobmanager_command(self, job_id: str, restored_from: str, script: str, args: Sequence[str]) -> list[str]:
+    def jobmanager_command(
+        self, config: FlinkConfig, job_id: str, restored_from: str, script: str, args: Sequence[str]
+    ) -> list[str]:
         """What starts a JobManager in application mode. `job_id` is a new UUID in hex; `restored_from` may be empty."""
         python = str(python_bin() / "python")
-        command = [str(distribution() / "bin" / "standalone-job.sh"), "start-foreground"]
-        command += ["--job-classname", "org.apache.flink.client.python.PythonDriver", "--job-id", job_id]
-        command += ["--fromSavepoint", restored_from] if restored_from else []
-        return [*command, "-pyclientexec", python, "-pyexec", python, "-py", script, *args]
+        arguments = ["--job-classname", flink_java.PYTHON_DRIVER, "--job-id", job_id]
+        arguments += ["--fromSavepoint", restored_from] if restored_from else []
+        arguments += ["-pyclientexec", python, "-pyexec", python, "-py", script, *args]
+        return flink_java.jobmanager(flink_java.APPLICATION, self.conf, config.jobmanager_mb, NO_C2, arguments)
 
-    def taskmanager_command(self) -> list[str]:
+    def session_command(self, config: FlinkConfig) -> list[str]:
+        """What starts a JobManager that waits for jobs."""
+        return flink_java.jobmanager(flink_java.SESSION, self.conf, config.jobmanager_mb, NO_C2)
+
+    def taskmanager_command(self, config: FlinkConfig) -> list[str]:
         """What starts a TaskManager."""
-        return [str(distribution() / "bin" / "taskmanager.sh"), "start-foreground"]
+        return flink_java.taskmanager(self.conf, config.taskmanager_mb, config.compiler)
 
     def _link_jars(self) -> None:
-        """Flink's own jars, flink-python (else a second thread-mode job fails, trap 12), the connector and ours."""
-        home = distribution()
-        wanted = [*(home / "lib").glob("*.jar"), *(home / "opt").glob("flink-python-*.jar"), *jars("flink")]
-        wanted += jars("stoker")
         for old in self.lib.glob("*.jar"):
             old.unlink()
-        for jar in wanted:
+        for jar in class_path():
             (self.lib / jar.name).symlink_to(jar)
 
     def environment(self) -> dict[str, str]:
-        """What scripts and clients of this cluster need: this Python first on PATH, Java, configuration, jars."""
+        """What processes and clients of this cluster need: this Python first on PATH, Java, configuration, jars."""
         return {
             "PATH": f"{python_bin()}:{distribution() / 'bin'}:{os.environ.get('PATH', '')}",
             "JAVA_HOME": str(java_home()),
             "FLINK_CONF_DIR": str(self.conf),
             "FLINK_LIB_DIR": str(self.lib),
             "FLINK_LOG_DIR": str(self.own / "log"),
-            "FLINK_PID_DIR": str(self.own / "pid"),
+            "FLINK_OPT_DIR": str(distribution() / "opt"),
+            "FLINK_PLUGINS_DIR": str(distribution() / "plugins"),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH", "")])),
             # Spinning threads of numeric libraries starve the JVM on small machines (install.md, 6).
             "OMP_WAIT_POLICY": "passive",
@@ -195,8 +179,6 @@ class FlinkFolder:
         }
 
     def _yaml(self, config: FlinkConfig, rest_port: int, rpc_port: int, parallelism: int) -> str:
-        shipped = (distribution() / "conf" / "config.yaml").read_text()
-        java_options = re.search(r"^ {6}all: (.*)$", shipped, re.MULTILINE)
         python = python_bin() / "python"
         host, bind = config.jobmanager_host, config.bind_host
         # Alone on a machine a TaskManager is on the loopback; in a container it tells its own name.
@@ -205,9 +187,7 @@ class FlinkFolder:
 env:
   java:
     opts:
-      all: {java_options.group(1) if java_options else ""}
-      jobmanager: {NO_C2}
-      taskmanager: {config.compiler}
+      all: {flink_java.shipped_options()}
 jobmanager:
   bind-host: {bind}
   rpc: {{address: {host}, port: {rpc_port}}}
@@ -218,8 +198,8 @@ taskmanager:
   numberOfTaskSlots: 1
   memory:
     process: {{size: {config.taskmanager_mb}m}}
-    managed: {{size: 128m}}
-    network: {{min: 32m, max: 64m}}
+    managed: {{size: {MANAGED_MB}m}}
+    network: {{min: {NETWORK_MB[0]}m, max: {NETWORK_MB[1]}m}}
 parallelism: {{default: {parallelism}}}
 rest: {{port: {rest_port}, address: {host}, bind-address: {bind}}}
 io: {{tmp: {{dirs: {self.own / "tmp"}}}}}

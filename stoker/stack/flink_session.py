@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from stoker.stack import ports
-from stoker.stack.flink_config import FlinkConfig, FlinkFolder, distribution
+from stoker.stack.flink_config import FlinkConfig, FlinkFolder
 from stoker.stack.flink_rest import FlinkRest
 from stoker.stack.paths import StateFolder
 from stoker.stack.process import Process
@@ -62,9 +62,9 @@ class FlinkSession:
             ports.demand_free(flink.rest_port, "Flink's REST interface", "--flink-port")
             ports.demand_free(flink.rpc_port, "Flink's JobManager", "--flink-rpc-port")
             self.folder.prepare(flink, flink.rest_port, flink.rpc_port, parallelism=1)
-            self.jobmanager.start([str(distribution() / "bin" / "jobmanager.sh"), "start-foreground"], self.environment)
+            self.jobmanager.start(self.folder.session_command(flink), self.environment)
         for taskmanager in self.taskmanagers:
-            taskmanager.start(self.folder.taskmanager_command(), self.environment)
+            taskmanager.start(self.folder.taskmanager_command(flink), self.environment)
         self.jobmanager.wait_ready(self.ready, ready_s)
 
     def ready(self) -> bool:

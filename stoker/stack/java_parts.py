@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 from schemas.errors import StackFault
-from stoker.stack.flink_config import distribution
+from stoker.stack.flink_java import distribution
 from stoker.stack.java import OLDEST, java_home
 from stoker.stack.paths import PROJECT, cache_folder, jars
 

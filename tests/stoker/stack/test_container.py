@@ -8,6 +8,7 @@ import yaml
 
 from schemas.errors import BrokenConfiguration
 from stoker.stack.container import command
+from stoker.stack.flink_java import TASKMANAGER
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 def test_a_taskmanager_finds_its_jobmanager_by_name(environ: dict[str, str], tmp_path: Path) -> None:
     program, added = command(["taskmanager"], environ)
-    assert program[0].endswith("taskmanager.sh")
+    assert TASKMANAGER in program
     config = yaml.safe_load((tmp_path / "local" / "conf" / "config.yaml").read_text())
     assert config["jobmanager"]["rpc"] == {"address": "jobmanager", "port": 6123}
     assert config["taskmanager"]["bind-host"] == "0.0.0.0"
