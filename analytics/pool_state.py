@@ -17,7 +17,7 @@ from analytics.planner_clock import PlannerClock
 from analytics.policy import PolicyBook
 from analytics.pools import is_redis
 from analytics.records import Section
-from analytics.replicas import Fleet, Ready, incarnation_mark
+from analytics.replicas import COLD_START_MS, Fleet, Ready, incarnation_mark
 from analytics.scope_rests import ScopeRests
 from analytics.statements import stays_until
 from analytics.stores import MapStore
@@ -46,7 +46,8 @@ class PoolState:
         self._budget = Budget(Section(store, "y"))
         self._lending = Lending(2 * config.scaled_tick_ms, Section(store, "l"))
         self._issuer = Issuer(pool, self._memory, self._budget, self._lending)
-        self._fleet = Fleet(config.stale_ms, Decay.half_life(config.scaled(config.half_life_ms)), Section(store, "p"))
+        decay, cold_ms = Decay.half_life(config.scaled(config.half_life_ms)), config.scaled(COLD_START_MS)
+        self._fleet = Fleet(config.stale_ms, decay, Section(store, "p"), cold_ms)
         self._window = MinuteWindow(config.scaled_pane_ms, Section(store, "i"))
         self._crowds = CrowdWatch(self._window, Section(store, "f"))
         self._announced = AnnouncedPlanner(config, self._memory, is_redis(pool), Section(store, "n"))

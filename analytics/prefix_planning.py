@@ -212,14 +212,16 @@ class PrefixPlanner:
         return self._hot.family_of(scope, root, hashes)
 
     def allowance(self, scope: str, ready: Ready, policy: PolicyBook) -> Allowance:
-        """What a scope may spend on prefill: its share of a part of every ready replica's."""
+        """What a scope may spend on prefill: its share of a part of every ready replica's, a larger one of a cold's."""
         self._refresh(ready, policy)
         share = self._shares.of(scope, policy)
         if not share:
             return NO_ALLOWANCE
         if scope not in self._allowances:
             budget = policy.budget()
-            rate = budget.prefill_share * prefill_per_s(budget, self._config) * len(ready.names) * share
+            warm_share = budget.prefill_share * len(ready.names)
+            more = max(0.0, budget.cold_start_share - budget.prefill_share) if budget.prefill_share else 0.0
+            rate = (warm_share + more * ready.cold) * prefill_per_s(budget, self._config) * share
             self._allowances[scope] = Allowance(rate, rate * self._config.scaled(budget.burst_ms) / 1000, share)
         return self._allowances[scope]
 

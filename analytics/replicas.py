@@ -18,6 +18,8 @@ from schemas.warmup_outcome import WarmupOutcome
 
 FORGET_AFTER_MS = 3_600_000
 """A replica that was not heard of for an hour of event time is gone."""
+COLD_START_MS = 60_000
+"""So long after its start a replica is cold, unless all are."""
 
 
 class ReplicaRecord(Record, frozen=True, array_like=True):
@@ -28,6 +30,7 @@ class ReplicaRecord(Record, frozen=True, array_like=True):
         tells: whether it has listed any in this incarnation: an engine that tells none is not one that holds none.
         shadow: of its KV cache, where it tells its capacity.
         zone: where it stands; empty where it does not tell.
+        since_ms: when it was ready first in this incarnation, as far as is known; 0 in what an older release kept.
     """
 
     replica: str
@@ -39,6 +42,7 @@ class ReplicaRecord(Record, frozen=True, array_like=True):
     tells: bool = False
     shadow: CacheShadow | None = None
     zone: str = ""
+    since_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class Ready:
         zones: of each, empty where it does not tell.
         adapters: name and version of those that each lists; None where it does not tell. Not compared: most of what
             depends on replicas does not depend on this.
+        cold: how many of them began a short while ago, beside others that did not.
     """
 
     names: tuple[str, ...]
@@ -61,6 +66,7 @@ class Ready:
     sleeping: tuple[str, ...] = ()
     zones: tuple[str, ...] = ()
     adapters: tuple[tuple[tuple[str, str], ...] | None, ...] = field(default=(), compare=False)
+    cold: int = 0
 
     @cached_property
     def zone_of(self) -> Mapping[str, str]:
@@ -118,10 +124,12 @@ class Fleet:
         stale_ms: a replica whose last sample is older does not count. Samples come in real seconds, so that this is
             not time-scaled.
         decay: by which their traffic fades.
+        cold_ms: so long a replica is cold that began beside others.
     """
 
-    def __init__(self, stale_ms: int, decay: Decay, store: Section) -> None:
+    def __init__(self, stale_ms: int, decay: Decay, store: Section, cold_ms: int = COLD_START_MS) -> None:
         self._stale_ms = stale_ms
+        self._cold_ms = cold_ms
         self._decay = decay
         self._store = store
         self._replicas: dict[str, ReplicaRecord] = {}
@@ -135,7 +143,8 @@ class Fleet:
         if held is not None and sample.sampled_at_ms < held.sampled_ms:
             return
         adapters = tuple(sorted({(adapter.name, adapter.version) for adapter in sample.adapters}))
-        told = held is not None and held.tells and held.incarnation == sample.incarnation
+        same = held is not None and held.incarnation == sample.incarnation
+        told = held is not None and same and held.tells
         record = ReplicaRecord(
             1,
             sample.replica,
@@ -147,6 +156,7 @@ class Fleet:
             told or bool(adapters),
             CacheShadow.after(held.shadow if held else None, sample, self._decay),
             sample.zone or "",
+            _since_ms(held if same else None, sample),
         )
         self._replicas[sample.replica] = record
         self._store.put(sample.replica, pack(record))
@@ -159,6 +169,7 @@ class Fleet:
         """Those that can be warmed at a time."""
         fresh = [record for _, record in sorted(self._replicas.items()) if at_ms - record.sampled_ms <= self._stale_ms]
         found = [record for record in fresh if record.state == "ready"]
+        cold = sum(at_ms - record.since_ms < self._cold_ms for record in found)
         return Ready(
             tuple(record.replica for record in found),
             tuple(incarnation_mark(record.incarnation) for record in found),
@@ -166,6 +177,7 @@ class Fleet:
             tuple(record.replica for record in fresh if record.state == "sleeping"),
             tuple(record.zone for record in found),
             tuple(record.adapters if record.tells else None for record in found),
+            cold if cold < len(found) else 0,
         )
 
     def stay_ms(self, names: Iterable[str], at_ms: int) -> float | None:
@@ -233,6 +245,15 @@ class Fleet:
         """Takes back one replica."""
         record = unpack(blob, ReplicaRecord)
         self._replicas[record.replica] = record
+
+
+def _since_ms(before: ReplicaRecord | None, sample: ReplicaSample) -> int:
+    """When a replica was started, as far as is known: until it is ready it still starts.
+
+    Args:
+        before: what was known of it in this incarnation.
+    """
+    return sample.sampled_at_ms if before is None or before.state == "starting" else before.since_ms
 
 
 def incarnation_mark(incarnation: str) -> int:

@@ -12,6 +12,12 @@ class BudgetPolicy:
     """Section `budget`: what warm-ups may spend, per pool."""
 
     prefill_share: float = knob(0.01, "Share of every replica's prefill that warm-ups may use.", low=0, high=1)
+    cold_start_share: float = knob(
+        0.05,
+        "The same of a replica that came a minute ago or less, beside others that did not; 0 as of any other.",
+        low=0,
+        high=1,
+    )
     prefill_tokens_per_s: float = knob(
         20_000.0,
         "What one replica prefills; time_scale multiplies it, as it shortens the prefill.",

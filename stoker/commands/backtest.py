@@ -19,6 +19,7 @@ BACKTESTS = {
     "lora": "residency and prefetch of adapters on the LoRA trace",
     "forecast": "requests of the next 200 ms on the Azure trace, against averages and what chance leaves",
     "breaker": "what warm-ups cost users' hits on the simulator's block pool, by the breaker that holds them",
+    "restart": "a rolling restart of four replicas, with Stoker and without",
     "focus": "crowds and what only looks like one, generated over the arrivals of the Azure trace",
 }
 

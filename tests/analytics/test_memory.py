@@ -253,6 +253,31 @@ def test_a_fleet_takes_the_latest_sample_and_forgets_the_dead():
     assert list(store.records) == ["pq"]
 
 
+def test_who_came_beside_others_is_cold_for_a_while():
+    store = MemoryMapStore()
+    fleet = Fleet(10_000, Decay.half_life(300_000), Section(store, "p"), 60_000)
+
+    def cold_after(*samples):
+        for each in samples:
+            fleet.on_sample(each)
+        return fleet.ready(samples[-1].sampled_at_ms).cold
+
+    assert cold_after(sample(1_000, replica="a"), sample(1_500, replica="b")) == 0, "nobody is warmer than they"
+    assert cold_after(sample(100_000, replica="a"), sample(100_000, replica="b")) == 0
+    assert cold_after(sample(100_500, state="lost", replica="b"), sample(101_000, replica="a")) == 0
+    assert (
+        cold_after(sample(102_000, incarnation="j", replica="b", state="starting"), sample(150_000, replica="a")) == 0
+    )
+    assert cold_after(sample(150_000, incarnation="j", replica="b")) == 1, "time begins when it is ready"
+    assert cold_after(sample(151_000, replica="c")) == 2, "a new one too"
+    again = Fleet(10_000, Decay.half_life(300_000), Section(store.copy(), "p"), 60_000)
+    for blob in store.copy().records.values():
+        again.restore(blob)
+    assert again.ready(151_000) == fleet.ready(151_000)
+    assert cold_after(sample(209_999, replica="a"), sample(209_999, incarnation="j", replica="b")) == 1, "c is gone"
+    assert cold_after(sample(211_000, replica="a"), sample(211_000, incarnation="j", replica="b")) == 0
+
+
 def test_arms_follow_their_share_and_change_with_the_day():
     policy = ExperimentPolicy(hold_share=0.2, salt="x")
     units = [f"unit{i}" for i in range(2000)]

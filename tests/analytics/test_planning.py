@@ -546,6 +546,27 @@ def test_prefill_stays_within_its_share_of_the_ready_replicas():
     assert rate * 120 * 0.9 < spent(commands) <= rate * (120 + 10) + 1000
 
 
+@pytest.mark.parametrize(("cold_start_share", "of_r2"), [(0.05, 0.05), (0.0, 0.01)])
+def test_a_replica_that_came_back_is_warmed_at_a_larger_part_of_its_prefill(cold_start_share, of_r2):
+    """For a minute, as long as it is cold."""
+    drive = Drive(policy=book(budget={"prefill_share": 0.01, "cold_start_share": cold_start_share, "burst_ms": 10_000}))
+    drive.run(120 * TICK, ["r1", "r2"])
+
+    def paid(steps):
+        commands = []
+        for step in range(steps):
+            if step % 10 == 0:
+                drive.hear(hot(*(candidate(f"{drive.now}-{i}", tokens=500) for i in range(60)), at=drive.now))
+            drive.control(sample("r2", drive.now + TICK, incarnation="i2"))
+            commands += drive.run(TICK, ["r1"])
+        return spent(commands)
+
+    paid(1)  # what was saved up
+    assert paid(55) == pytest.approx(20_000 * (0.01 + of_r2) * 55, rel=0.15)
+    paid(20)
+    assert paid(50) == pytest.approx(20_000 * 0.02 * 50, rel=0.15)
+
+
 def test_a_prefix_larger_than_the_bucket_is_paid_by_a_full_one_and_then_owed():
     drive = Drive(policy=book(budget={"prefill_share": 0.01, "burst_ms": 10_000}))
     ready(drive, "r1")

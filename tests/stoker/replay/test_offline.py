@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from schemas import decode, encode
 from schemas.request_event import RequestEvent
-from stoker.replay.offline import OfflineConfig, offline
+from stoker.replay.offline import OfflineConfig, OfflineService, Restart, offline
 from stoker.replay.turns import Piece, Turn
 
 
@@ -44,3 +44,19 @@ def test_a_small_cache_forgets() -> None:
     last = list(offline(turns, OfflineConfig(capacity_tokens=1000)))[-1]
     assert last.cache is not None
     assert last.cache.kv_cached_tokens == 0
+
+
+def test_a_restarted_replica_gets_no_requests_meanwhile_and_comes_back_empty() -> None:
+    start_ms = OfflineConfig.start_ms
+    restart = Restart("r0", start_ms + 10_000, start_ms + 15_000, start_ms + 30_000)
+    service = OfflineService(OfflineConfig(replicas=2, restarts=(restart,)))
+    mine = next(name for name in map(str, range(100)) if service.routed(name, start_ms) == "r0")
+    asked = [turn(at_ms, LONG, str(at_ms), session=mine) for at_ms in (0, 5_000, 12_000, 29_999, 30_000, 31_000)]
+    ended = [event for event in service.events(asked) if event.phase == "finished"]
+    found = [(event.replica, event.cache is not None and bool(event.cache.kv_cached_tokens)) for event in ended]
+    assert found == [("r0", False), ("r0", True), ("r1", False), ("r1", True), ("r0", False), ("r0", True)]
+    lives = [service.life_of("r0", start_ms + at_ms) for at_ms in (9_999, 10_000, 15_000, 30_000)]
+    assert lives == [("1", "ready"), ("1", "draining"), ("1", "lost"), ("2", "ready")]
+    assert service.life_of("r1", start_ms + 15_000) == ("1", "ready")
+    service.kept_out.add("r0")
+    assert service.routed(mine, start_ms + 60_000) == "r1"
