@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from executor.apply.content import StoreFault
@@ -19,17 +20,23 @@ SHORTEST_CALL_MS = 20
 """With less time than this left before expiry, no call is begun."""
 
 
+_looking: ContextVar[bool] = ContextVar("looking", default=False)
+"""Whether this attempt has come no further than `before_sending`."""
+
+
 class NotSent(TransientFault):
     """The engine did not answer before anything was sent to it that makes a target resident."""
 
 
 @contextmanager
 def before_sending() -> Iterator[None]:
-    """What fails in here left no work behind: what a later call finds resident is somebody else's doing."""
+    """What fails or is cut off in here left no work behind: what a later call finds resident is somebody else's."""
+    _looking.set(True)
     try:
         yield
     except TransientFault as fault:
         raise NotSent(str(fault)) from fault
+    _looking.set(False)
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,7 @@ class Patience:
             left_ms = min(self.call_ms, expires_at_ms - now_ms())
             if left_ms < SHORTEST_CALL_MS:
                 break
+            _looking.set(False)
             try:
                 async with asyncio.timeout(left_ms / 1000):
                     ending = await call(left_ms / 1000)
@@ -70,7 +78,7 @@ class Patience:
             except (StoreFault, NotSent) as error:
                 fault = error
             except (TransientFault, TimeoutError) as error:
-                fault, asked = error, True
+                fault, asked = error, asked or not _looking.get()
             pause_ms = min(self.backoff_ms * 2**attempt, LONGEST_PAUSE_MS)
             if attempt + 1 < self.attempts and now_ms() + pause_ms < expires_at_ms:
                 await asyncio.sleep(pause_ms / 1000)
