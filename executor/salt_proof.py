@@ -16,6 +16,7 @@ from typing import Literal
 
 from connectors.engines.base import Capabilities, Engine, Tokens
 from connectors.metrics import SILENT, MetricSink
+from executor.apply.patience import NotSent, before_sending
 from executor.apply.salts import SaltStore
 from executor.outcomes import Ending
 from schemas import OutcomeReason, Prefix, RefusedCommand, Response, StokerError, WarmupCommand
@@ -142,12 +143,18 @@ class SaltProofs:
         """How a command ends that must not be applied on a replica because of its salt; None where it may be.
 
         A replica without a fresh proof is tried now. One that sleeps is not, and the applier says so.
+
+        Raises:
+            NotSent: the engine did not answer; asking again may help.
         """
         salt_ref = _salt_ref(command)
         if salt_ref is None or self._salts.find(command.scope, salt_ref) is None:
             return None
         try:
-            proof = await self._proof(replica)
+            with before_sending():
+                proof = await self._proof(replica)
+        except NotSent as fault:
+            raise NotSent(f"how it keeps salts could not be tried: {fault}") from fault
         except StokerError as fault:
             error = f"how it keeps salts could not be tried: {fault}"
             return Ending("failed", OutcomeReason.ENGINE_UNAVAILABLE, error=error)

@@ -13,9 +13,11 @@ from connectors.engines.base import Salt, Warmed
 from connectors.engines.fake import FakeEngine
 from connectors.metrics import PrometheusMetrics
 from connectors.settings import SecretRef
+from executor.apply.patience import NotSent, Patience
 from executor.apply.salts import SaltStore
+from executor.outcomes import Ending
 from executor.salt_proof import AGAIN_S, FAILED, HOLDS_S, LEAST_TOKENS, TRIES, SaltProofs, fresh_ids, judged, unit_of
-from schemas import Prefix, RefusedCommand, Render, Replicas, Segment, TransientFault
+from schemas import OutcomeReason, Prefix, RefusedCommand, Render, Replicas, Segment, TransientFault
 
 SECRETS = {"ACME_SALT": "pepper", "GLOBEX_SALT": "chili"}
 SALTS = {"acme": {"main": SecretRef(env="ACME_SALT")}, "globex": {"main": SecretRef(env="GLOBEX_SALT")}}
@@ -170,14 +172,28 @@ async def test_without_an_answer_nothing_salted_is_sent_and_a_sleeping_engine_is
     engine = FakeEngine()
     trials = Trials(r0=engine)
     engine.faults.append(TransientFault("no route"))
-    ending = await trials.refusal()
-    assert (ending.status, ending.reason) == ("failed", "engine_unavailable")
+    with pytest.raises(NotSent, match="how it keeps salts could not be tried: no route"):
+        await trials.refusal()
     engine.fall_asleep()
     assert await trials.refusal() is None  # the applier says that it sleeps
     assert engine.requests == []
     await engine.wake()
     assert await trials.refusal() is None
     assert trials.shows("proven")
+
+
+@pytest.mark.parametrize(("faults", "status"), [(1, "applied"), (2, "failed")])
+async def test_a_trial_without_an_answer_is_made_again_as_often_as_any_attempt(faults: int, status: str) -> None:
+    engine = FakeEngine()
+    trials = Trials(r0=engine)
+    engine.faults += [TransientFault("no route") for _ in range(faults)]
+
+    async def apply(_: float) -> Ending:
+        return await trials.refusal() or Ending("applied", OutcomeReason.DONE)
+
+    ending = await Patience(attempts=2, backoff_ms=1, call_ms=30_000).spend(apply, 60_000, lambda: 0)
+    assert ending.status == status
+    assert trials.shows("proven") == (status == "applied")
 
 
 async def test_replicas_are_tried_ahead_of_commands_unless_nothing_may_be_asked() -> None:
