@@ -6,7 +6,7 @@ PURE := $(BIN)/pytest -q -n 4 --dist worksteal
 # Where it is set, each process compiles all that it imports: collecting the tests takes 16 s of processor time, not 6 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup lint check test test-faults demo bench lock clean
+.PHONY: setup lint check test test-faults test-engines demo bench lock clean
 
 setup: ## environment, jars, model: everything the project runs on, without root
 	@deploy/setup.sh
@@ -25,6 +25,10 @@ test: lint ## everything: all pure tests, then those with the real stack, one at
 
 test-faults: setup ## every process killed at random moments, ten times each; and what takes too long for `make test`
 	STOKER_FAULT_ROUNDS=$${STOKER_FAULT_ROUNDS:-10} $(BIN)/pytest -q -m "faults or long" --durations=15
+
+test-engines: setup ## contract suites and warm-ups against a real vLLM on CPU; installs it first (3 GB)
+	@deploy/engines.sh
+	$(BIN)/python -m tests.engines
 
 demo: setup ## the whole path for two minutes, and a page about it; `make demo ARGS="--input ../shared/data --minutes 5"`
 	$(BIN)/stoker demo --html stoker-demo.html $(ARGS)

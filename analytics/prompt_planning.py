@@ -104,9 +104,7 @@ class PromptPlanner:
         scope, prompt = message.scope, prompt_id(message.name, message.version)
         old = "" if message.replaces is None else prompt_id(message.name, message.replaces)
         if message.deleted:
-            self._remove(scope, prompt)
-            if self._end.pop((scope, old), None) is not None:
-                self._ends.remove(path(scope, old))
+            self._take_back(scope, prompt, old, message.at_ms)
             return
         if old:
             self._end[scope, old] = message.at_ms
@@ -121,6 +119,7 @@ class PromptPlanner:
         self._recent.heard(scope, message.at_ms)
         # Until it takes effect it is not in use; what comes shortly before is the business of announced changes.
         self._add(scope, prompt, message.at_ms, segments[-1].hash, message.tags)
+        self._prompts.announced(scope, prompt, message.at_ms)
         self._learn(LeadRecord(1, scope, prompt, root, hashes, tuple(segment.tokens for segment in segments), roles))
 
     def on_use(self, use: PromptUse, policy: PolicyBook) -> None:
@@ -288,6 +287,15 @@ class PromptPlanner:
     def _tokens(self, scope: str, prompt: str) -> tuple[int, ...]:
         lead = self._lead.get((scope, prompt))
         return lead.tokens if lead is not None else ()
+
+    def _take_back(self, scope: str, prompt: str, old: str, at_ms: int) -> None:
+        """An announcement for a time is taken back; one that was made later for another time stands."""
+        held = self._prompts.get(scope, prompt)
+        if held is not None and held.announced_ms in (0, at_ms):
+            self._remove(scope, prompt)
+        if self._end.get((scope, old)) == at_ms:
+            del self._end[scope, old]
+            self._ends.remove(path(scope, old))
 
     def _remove(self, scope: str, prompt: str) -> None:
         self._prompts.remove(scope, prompt)

@@ -70,6 +70,7 @@ class PromptRecord(Record, frozen=True, array_like=True):
         hotness: after its last use at `used_ms`.
         from_ms: since when it is in use. Its last use is no sign of that: those of a prompt in use each second are
             always ahead of an event time that waits for late events.
+        announced_ms: when it takes effect, by the announcement heard last; 0 where none was heard.
     """
 
     scope: str
@@ -79,6 +80,7 @@ class PromptRecord(Record, frozen=True, array_like=True):
     hotness: float
     used_ms: int
     from_ms: int = 0
+    announced_ms: int = 0
 
 
 class PromptPool:
@@ -119,6 +121,12 @@ class PromptPool:
         if (ref or held.ref, tags or held.tags) != (held.ref, held.tags):
             self._put(structs.replace(held, ref=ref or held.ref, tags=tags or held.tags))
         return []
+
+    def announced(self, scope: str, prompt: str, at_ms: int) -> None:
+        """An announcement says when a prompt takes effect; harmless where the pool did not take it."""
+        held = self.get(scope, prompt)
+        if held is not None:
+            self._put(structs.replace(held, announced_ms=at_ms))
 
     def used(self, scope: str, prompt: str, at_ms: int, adopted: int, answered: int, ceiling: float) -> None:
         """Counts uses of a prompt of the pool."""

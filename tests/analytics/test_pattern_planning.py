@@ -335,6 +335,21 @@ def test_a_version_stays_when_the_one_that_was_to_replace_it_is_taken_back() -> 
     assert drive.planner._prompts._prompts.hottest("s", 9, drive.now) == [("faq@7", 1.5)]
 
 
+def test_taking_back_an_earlier_announcement_leaves_a_later_one_of_the_same_version() -> None:
+    drive = ready(Drive(), "r1")
+    drive.hear(use("faq@7", "rules", "faq 7"))
+    drive.control(prompt_announcement("8", T0 + 20_000, replaces="7"))
+    drive.control(prompt_announcement("8", T0 + 40_000, replaces="7"))
+    drive.control(prompt_announcement("8", T0 + 20_000, replaces="7", deleted=True))
+    drive.rebuild()
+    prompts = drive.planner._prompts._prompts
+    assert {prompt for prompt, _ in prompts.hottest("s", 9, T0 + 60_000)} == {"faq@7", "faq@8"}
+    drive.run(60_000, ["r1"])
+    assert [prompt for prompt, _ in prompts.hottest("s", 9, drive.now)] == ["faq@8"], "the old one ends all the same"
+    drive.control(prompt_announcement("8", T0 + 40_000, replaces="7", deleted=True))
+    assert prompts.hottest("s", 9, drive.now) == []
+
+
 def test_a_prompt_that_nobody_used_for_thirty_days_leaves_the_pool() -> None:
     drive = Drive()
     drive.hear(use("faq@3", "sys", at=T0 - 31 * 86_400_000))

@@ -51,24 +51,32 @@ class Town:
         bootstrap, redis_url: the services.
         folder: for settings, logs and process records.
         engine_flags: of the simulators.
+        real_ports: of engines that run already; there are no simulators then.
     """
 
-    def __init__(self, bootstrap: str, redis_url: str, folder: Path, engine_flags: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        redis_url: str,
+        folder: Path,
+        engine_flags: Sequence[str] = (),
+        real_ports: Sequence[int] = (),
+    ) -> None:
         self.name = h128(str(folder), str(time.time_ns()))[:8]
         self.kafka = KafkaSettings(bootstrap=bootstrap, topic_prefix=f"t{self.name}.", group_prefix=f"t{self.name}")
         self.state = StateFolder.at(folder)
         self.redis_url = redis_url
         create_topics(bootstrap, self.kafka.topic_prefix)
+        names = [f"{self.name}-r{i}" for i in range(len(real_ports) or 2)]
+        served_at = real_ports or [ports.free_port() for _ in names]
         self.engines = {
-            f"{self.name}-r{i}": Engine(
-                EngineConfig(f"{self.name}-r{i}", ports.free_port(), ports.free_port(), "gpu", tuple(engine_flags)),
-                self.state,
-            )
-            for i in range(2)
+            name: Engine(EngineConfig(name, port, ports.free_port(), "gpu", tuple(engine_flags)), self.state)
+            for name, port in zip(names, served_at, strict=True)
         }
-        for engine in self.engines.values():
+        simulators = [] if real_ports else list(self.engines.values())
+        for engine in simulators:
             engine.launch()
-        for engine in self.engines.values():
+        for engine in simulators:
             engine.process.wait_ready(engine.ready, PATIENCE_S)
         self.producer = KafkaRecordProducer(self.kafka)
         redis = sync_client(RedisSettings(url=redis_url))
@@ -120,13 +128,16 @@ class Town:
 
     # -- what goes in --------------------------------------------------------------------------------------------------
 
-    def warm(self, text: str | None = None, replicas: Sequence[str] | None = None, **fields: Any) -> WarmupCommand:
+    def warm(
+        self, text: str | None = None, replicas: Sequence[str] | None = None, salt_ref: str | None = None, **fields: Any
+    ) -> WarmupCommand:
         """A command for a prefix of its own."""
         self.sent += 1
         text = text or " ".join(f"{self.name}{self.sent}w{i}" for i in range(WORDS))
         root = segment_hash(root_hash("tiny", None, "t", ""), "system", text)
         self.blobs.put(SCOPE, {root: text.encode()}, 3_600_000)
-        target = Prefix(model="tiny", segments=(Segment(root, WORDS, "system"),), render=Render(template_sha="t"))
+        render = Render(template_sha="t", salt_ref=salt_ref)
+        target = Prefix(model="tiny", segments=(Segment(root, len(text.split()), "system"),), render=render)
         names = tuple(self.engines if replicas is None else replicas)
         return self.command(
             target, prefix_key(root), pool="gpu", replicas=Replicas(max=len(names), names=names), **fields
