@@ -219,9 +219,10 @@ class PrefixPlanner:
             return NO_ALLOWANCE
         if scope not in self._allowances:
             budget = policy.budget()
-            warm_share = budget.prefill_share * len(ready.names)
-            more = max(0.0, budget.cold_start_share - budget.prefill_share) if budget.prefill_share else 0.0
-            rate = (warm_share + more * ready.cold) * prefill_per_s(budget, self._config) * share
+            steady = budget.prefill_share * len(ready.names)
+            more = max(0.0, budget.cold_start_share - budget.prefill_share) * ready.cold
+            # Twice the steady budget is what executors let through (`executor.quota_slack`).
+            rate = (steady + min(more, steady)) * prefill_per_s(budget, self._config) * share
             self._allowances[scope] = Allowance(rate, rate * self._config.scaled(budget.burst_ms) / 1000, share)
         return self._allowances[scope]
 

@@ -14,7 +14,8 @@ class BudgetPolicy:
     prefill_share: float = knob(0.01, "Share of every replica's prefill that warm-ups may use.", low=0, high=1)
     cold_start_share: float = knob(
         0.05,
-        "The same of a replica that came a minute ago or less, beside others that did not; 0 as of any other.",
+        "The same of a replica that came a minute ago or less, beside others that did not; 0 as of any other. "
+        "A pool's budget at most doubles by it.",
         low=0,
         high=1,
     )
