@@ -995,6 +995,7 @@ def drive_through(plan, redis, crashes=()):
     return raw, drive.store.records
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 100_000), redis=st.booleans(), crashes=st.sets(st.integers(0, 119), max_size=20))
 def test_a_planner_rebuilt_at_any_point_goes_on_with_the_same_bytes(seed, redis, crashes):

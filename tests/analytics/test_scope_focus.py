@@ -51,6 +51,7 @@ scripts = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(scripts, st.randoms(use_true_random=False))
 def test_one_life_and_many_say_the_same(script: list[tuple[list[tuple[int, ...]], int]], chance: random.Random) -> None:

@@ -119,6 +119,7 @@ async def test_a_cancel_that_comes_while_content_is_prolonged_is_not_lost(world)
     assert world.engines["r0"].requests == []
 
 
+@pytest.mark.slow
 async def test_a_dead_part_ends_the_process_with_a_sentence(world) -> None:
     class Ledger(fake.MemoryLedger):
         async def finish(self, *_):
