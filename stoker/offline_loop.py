@@ -10,10 +10,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from schemas import Prefix, ReplicaSample, RequestEvent, WarmupCommand, WarmupOutcome, encode
-from schemas.canonical import outcome_id
+from executor.outcomes import Ending, outcome_of
+from schemas import OutcomeReason, Prefix, ReplicaSample, RequestEvent, WarmupCommand, encode
 from schemas.topics import COMMANDS, INSIGHTS, OUTCOMES, REQUESTS, TELEMETRY, Topic
-from schemas.warmup_outcome import OutcomeReason, Status
 from stoker.local_job import LocalJob
 from stoker.replay.offline import OfflineService
 from stoker.replay.turns import Turn
@@ -83,38 +82,21 @@ class OfflineLoop:
                 key = f"{command.pool} {command.target_key}"
                 self.keep(COMMANDS, value, command.issued_at_ms, key)
                 for replica in command.replicas.names or self.service.replicas[:1]:
-                    self.tell(OUTCOMES, encode(self._outcome(command, replica, at_ms)), at_ms, key)
+                    outcome = outcome_of(command, replica, self._ending(command, replica, at_ms), at_ms)
+                    self.tell(OUTCOMES, encode(outcome), at_ms, key)
         for value in topics.insights:
             self.keep(INSIGHTS, value, at_ms, None)
         topics.commands.clear()
         topics.insights.clear()
 
-    def _outcome(self, command: WarmupCommand, replica: str, at_ms: int) -> WarmupOutcome:
-        status: Status
-        cached = computed = 0
+    def _ending(self, command: WarmupCommand, replica: str, at_ms: int) -> Ending:
         if command.arm == "hold":
-            status, reason = "held_out", OutcomeReason.HELD_OUT
-        elif self.service.life_of(replica, at_ms)[1] != "ready":
-            status, reason = "rejected", OutcomeReason.NO_REPLICA
-        elif isinstance(command.target, Prefix):
-            cached, computed = self.service.request(replica, command.target.segments, at_ms)
-            status, reason = (
-                ("applied", OutcomeReason.DONE) if computed else ("resident", OutcomeReason.ALREADY_RESIDENT)
-            )
-        else:
-            status, reason = "applied", OutcomeReason.DONE
-        return WarmupOutcome(
-            outcome_id=outcome_id(command.command_id, replica),
-            command_id=command.command_id,
-            target_key=command.target_key,
-            scope=command.scope,
-            pool=command.pool,
-            replica=replica,
-            unit=command.unit,
-            arm=command.arm,
-            status=status,
-            reason=reason,
-            finished_at_ms=at_ms,
-            tokens_warmed=computed,
-            tokens_already_resident=cached,
-        )
+            return Ending("held_out", OutcomeReason.HELD_OUT)
+        if self.service.life_of(replica, at_ms)[1] != "ready":
+            return Ending("rejected", OutcomeReason.NO_REPLICA)
+        if not isinstance(command.target, Prefix):
+            return Ending("applied", OutcomeReason.DONE)
+        cached, computed = self.service.request(replica, command.target.segments, at_ms)
+        if not computed:
+            return Ending("resident", OutcomeReason.ALREADY_RESIDENT, tokens_already_resident=cached)
+        return Ending("applied", OutcomeReason.DONE, tokens_warmed=computed, tokens_already_resident=cached)

@@ -21,6 +21,7 @@ import msgspec
 from analytics.policy import ExperimentPolicy, PlanPolicy, PolicyBook, PolicyDefaults
 from connectors.engines.base import EngineMetrics
 from connectors.engines.histogram import Histogram
+from executor.cache_warm import SETTLE_MS
 from executor.hot_mass import HotMass
 from executor.settings import ExecutorSettings
 from executor.warmth import Warmth, WarmthRule
@@ -49,7 +50,6 @@ EVERY_MS = 180_000
 USUAL_MS = 120_000
 BUCKET_MS = 10_000
 CURVE_MS = 60_000
-SETTLE_MS = 15_000
 
 
 @dataclass
@@ -100,14 +100,14 @@ class _Gate:
         """A request was answered there: by such counters the rule tells one life from the next."""
         self._served[replica, self._service.life_of(replica, at_ms)[0]] += 1
 
-    def hear(self, topic: Topic, value: bytes) -> None:
-        """What every executor hears."""
-        if topic is COMMANDS:
-            self._mass.asked(msgspec.json.decode(value, type=WarmupCommand))
-        elif topic is OUTCOMES:
-            outcome = msgspec.json.decode(value, type=WarmupOutcome)
-            self._ended.add(outcome.outcome_id)
-            self._mass.heard(outcome)
+    def asked(self, command: WarmupCommand) -> None:
+        """Every executor hears of each command."""
+        self._mass.asked(command)
+
+    def heard(self, outcome: WarmupOutcome) -> None:
+        """Every executor hears of each outcome."""
+        self._ended.add(outcome.outcome_id)
+        self._mass.heard(outcome)
 
     def shut(self, replica: str, at_ms: int) -> bool:
         """Whether users are to be kept away: it is gone, or not warm yet."""
@@ -156,11 +156,14 @@ class _Play(OfflineLoop):
 
     def keep(self, topic: Topic, value: bytes, at_ms: int, key: str | None) -> None:
         """Executors hear of all; the gate is asked after the samples of a second."""
-        self._gate.hear(topic, value)
-        first_ms = self.service.config.restarts[0].drains_at_ms
-        if topic is OUTCOMES and at_ms >= first_ms:
-            self.played.warmed_tokens += msgspec.json.decode(value, type=WarmupOutcome).tokens_warmed
-        if topic is TELEMETRY and key == self.service.replicas[-1]:
+        if topic is COMMANDS:
+            self._gate.asked(msgspec.json.decode(value, type=WarmupCommand))
+        elif topic is OUTCOMES:
+            outcome = msgspec.json.decode(value, type=WarmupOutcome)
+            self._gate.heard(outcome)
+            if at_ms >= self.service.config.restarts[0].drains_at_ms:
+                self.played.warmed_tokens += outcome.tokens_warmed
+        elif topic is TELEMETRY and key == self.service.replicas[-1]:
             shut = {name for name in self.service.replicas if self._gate.shut(name, at_ms)}
             self.service.kept_out = shut if self._rule == "gate" else set()
 

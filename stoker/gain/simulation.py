@@ -16,10 +16,9 @@ import msgspec
 
 from analytics.cache_models import LruCache, Run, size
 from analytics.policy import BudgetPolicy, ExperimentPolicy, PlanPolicy, PolicyBook, PolicyDefaults
+from executor.outcomes import Ending, outcome_of
 from jobs.settings import JobSettings
-from schemas import Prefix, ReplicaSample, Residency, WarmupCommand, WarmupOutcome, encode
-from schemas.canonical import outcome_id
-from schemas.warmup_outcome import OutcomeReason
+from schemas import OutcomeReason, Prefix, ReplicaSample, Residency, WarmupCommand, encode
 from stoker.gain.asked import ANY_REPLICA, Asked, Traffic, runs_of
 from stoker.local_job import LocalJob
 
@@ -167,20 +166,14 @@ class Simulation:
         self._spent_tokens += tokens
         self._commands += 1
         self._renewals += not missing
-        outcome = WarmupOutcome(
-            outcome_id=outcome_id(command.command_id, name),
-            command_id=command.command_id,
-            target_key=command.target_key,
-            scope=command.scope,
-            pool=command.pool,
-            replica=name,
-            unit=command.unit,
-            status="applied" if missing else "resident",
-            reason=OutcomeReason.DONE if missing else OutcomeReason.ALREADY_RESIDENT,
-            finished_at_ms=self._now_ms,
+        found = size(runs) - missing
+        ending = Ending(
+            "applied" if missing else "resident",
+            OutcomeReason.DONE if missing else OutcomeReason.ALREADY_RESIDENT,
             tokens_warmed=tokens,
-            tokens_already_resident=(size(runs) - missing) * self._block_tokens,
+            tokens_already_resident=found * self._block_tokens,
         )
+        outcome = outcome_of(command, name, ending, self._now_ms)
         self._job.on_record(encode(outcome), self._now_ms)
 
     def _report_lost(self, pool: str, name: str, replica: _Replica) -> None:

@@ -9,12 +9,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-import httpx
-
 from schemas.errors import StackFault
 from stoker.stack import ports
+from stoker.stack.engines import Engine, EngineConfig
 from stoker.stack.paths import PROJECT, StateFolder, cache_folder
-from stoker.stack.process import Process
 from tests.engines.small_model import MAX_TOKENS, write_adapter, write_model
 
 READY_S = 900.0
@@ -28,9 +26,10 @@ class RealVllm:
 
     def __init__(self, folder: Path, state: StateFolder) -> None:
         self.port, self._events, self._replay = ports.free_ports(3)
-        self.url = f"http://{ports.LOOPBACK}:{self.port}"
         self._folder = folder
-        self.process = Process("vllm", state)
+        # A real one in the place of a simulator: the same URL and the same question whether it answers.
+        self._served = Engine(EngineConfig("vllm", self.port), state)
+        self.url, self.process = self._served.config.url, self._served.process
 
     def start(self) -> None:
         """Writes the model and waits until it is served.
@@ -45,7 +44,7 @@ class RealVllm:
         write_adapter(self._folder / "adapter", 8, seed=1)
         write_adapter(self._folder / "large-adapter", 4 * MAX_RANK, seed=2)
         self.process.start([str(python), *self._arguments()], self._environment())
-        self.process.wait_ready(self._answers, READY_S)
+        self.process.wait_ready(self._served.ready, READY_S)
 
     def _arguments(self) -> list[str]:
         events = {
@@ -74,12 +73,6 @@ class RealVllm:
             "HF_HUB_OFFLINE": "1",
             "PYTHONHASHSEED": "0",
         }
-
-    def _answers(self) -> bool:
-        try:
-            return httpx.get(f"{self.url}/health", timeout=2.0, trust_env=False).status_code == 200
-        except httpx.HTTPError:
-            return False
 
     def told(self) -> dict[str, str]:
         """The variables by which the suites find it."""
